@@ -1,0 +1,48 @@
+"""Sparse matrices from untrusted parts; a file apart, since scipy loads slowly."""
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Int, Num
+
+from gnnrp.datasets import _validate
+
+
+def checked(
+    data: Num[np.ndarray, " nnz"],
+    indices: Int[np.ndarray, " k"],
+    indptr: Int[np.ndarray, " r"],
+    shape: tuple[int, int],
+    *,
+    max_columns: int,
+) -> scipy.sparse.csr_array:
+    """Return a float32 matrix from its parts, none of which is trusted.
+
+    Args:
+        data: stored values.
+        indices: their columns.
+        indptr: where each row starts.
+        shape: rows, columns.
+        max_columns: what the caller takes for sane; no array bounds the columns.
+
+    Raises:
+        ValueError: the parts do not fit together.
+    """
+    num_rows, num_columns = shape
+    indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
+    fits = (
+        indptr.size == num_rows + 1
+        and indptr[0] == 0
+        and indptr[-1] == indices.size == data.size
+        # Both, since the differences of absurd numbers may wrap around.
+        and ((indptr >= 0) & (indptr <= data.size)).all()
+        and (np.diff(indptr) >= 0).all()
+        and 0 <= num_columns <= max_columns
+        and (indices >= 0).all()
+        and (indices < num_columns).all()
+    )
+    if not fits:
+        msg = f"the parts of the sparse matrix of shape {shape} do not fit together"
+        raise ValueError(msg)
+    return scipy.sparse.csr_array(
+        (_validate.features(data), indices, indptr), shape=shape
+    )

@@ -1,0 +1,132 @@
+"""Finding a dataset's files below a few base folders, or fetching them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import platformdirs
+
+from gnnrp.datasets import _hashes
+from gnnrp.datasets.catalog import SOURCES, Source
+
+VARIABLE = "GNNRP_DATA"
+
+
+def cache() -> Path:
+    """Return the folder that downloads go to, which need not exist."""
+    return Path(platformdirs.user_cache_dir("gnnrp"))
+
+
+def bases(root: str | os.PathLike[str] | None) -> list[Path]:
+    """Return the folders to look in, in this order."""
+    given = [root, os.environ.get(VARIABLE)]
+    return [*(Path(base).expanduser() for base in given if base), cache()]
+
+
+def locate(
+    name: str, root: str | os.PathLike[str] | None
+) -> tuple[Source, Path] | None:
+    """Return the first folder that holds all files of one of the sources."""
+    for base in bases(root):
+        for source in SOURCES[name]:
+            for folder in _candidates(base, source):
+                if not _missing(folder, source):
+                    return source, folder
+    return None
+
+
+def fetch(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, Path]:
+    """Fetch the preferred source into the cache, every file checked by its sha256.
+
+    Raises:
+        FileNotFoundError: there is nothing to fetch from, or it failed.
+    """
+    source = SOURCES[name][0]
+    if not source.urls:
+        refuse(name, root)
+    # Not at the top: it loads slowly, and few calls need it.
+    import pooch
+
+    folder = cache() / source.folder
+    for file, url in zip(source.files, source.urls, strict=True):
+        try:
+            pooch.retrieve(
+                url,
+                known_hash=f"sha256:{_hashes.SHA256[file]}",
+                fname=file,
+                path=folder,
+                progressbar=False,
+            )
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else repr(error)
+            refuse(name, root, f"; fetching {url} failed ({reason})", error)
+    return source, folder
+
+
+def refuse(
+    name: str,
+    root: str | os.PathLike[str] | None,
+    failure: str = "",
+    cause: Exception | None = None,
+) -> NoReturn:
+    """Say which file is missing, where it was looked for, and what to do.
+
+    Raises:
+        FileNotFoundError: always.
+    """
+    source, file = _nearest(name, root)
+    places = ", ".join(str(base) for base in bases(root))
+    if source.archive:
+        remedy = (
+            f"download it with the ogb package, or fetch {source.archive} and unpack it"
+        )
+    elif source.urls:
+        remedy = f"fetch {source.urls[source.files.index(file)]} by hand"
+    else:
+        remedy = "get it"
+    msg = (
+        f"dataset {name!r} needs {file}, which was not found in {places}{failure}; "
+        f"{remedy} into {cache() / source.folder}, or pass the folder that holds it as "
+        f"root or in the environment variable {VARIABLE}"
+    )
+    raise FileNotFoundError(msg) from cause
+
+
+def _nearest(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, str]:
+    """Return the first missing file where most of the others are."""
+    source = SOURCES[name][0]
+    partial = [
+        (len(missing), missing[0], option)
+        for option in SOURCES[name]
+        for base in bases(root)
+        for folder in _candidates(base, option)
+        if 0 < len(missing := _missing(folder, option)) < len(option.files)
+    ]
+    if not partial:
+        return source, source.files[0]
+    _, file, source = min(partial, key=lambda entry: entry[0])
+    return source, file
+
+
+def _missing(folder: Path, source: Source) -> list[str]:
+    return [file for file in source.files if not (folder / file).is_file()]
+
+
+def _candidates(base: Path, source: Source) -> Iterator[Path]:
+    """Yield the base itself and its folders of the right name, with what lies in them.
+
+    Our own cache, PyTorch Geometric (``Cora/raw``), OGB (``ogbn_arxiv``, ``arxiv``) and
+    clones of the upstream repositories (bare files) are all of this form.
+    """
+    try:
+        children = sorted(child for child in base.iterdir() if child.is_dir())
+    except OSError:
+        return  # not there, or not to be read
+    own = [base] if source.telling or _normal(base.name) in source.aliases else []
+    for top in (*own, *(c for c in children if _normal(c.name) in source.aliases)):
+        yield from (top, top / "raw", top / "geom_gcn", top / "geom_gcn" / "raw")
+
+
+def _normal(folder: str) -> str:
+    return folder.lower().replace("-", "_")

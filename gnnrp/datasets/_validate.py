@@ -1,0 +1,79 @@
+"""Checks that every reader makes, since a wrong id would be blamed on the model."""
+
+import numpy as np
+from jaxtyping import Float, Int, Num
+
+from gnnrp.datasets import splits
+from gnnrp.types import Split
+
+
+def edges(
+    pairs: Num[np.ndarray, "e columns"], num_nodes: int
+) -> Int[np.ndarray, "2 e"]:
+    """Return lines of (sender, receiver) as int64 (2, e).
+
+    Raises:
+        ValueError: there are no two columns, or an end is not a node.
+    """
+    if pairs.shape[1:] != (2,):
+        msg = f"edges have shape {pairs.shape}, expected (e, 2)"
+        raise ValueError(msg)
+    pairs = pairs.astype(np.int64)
+    outside = ((pairs < 0) | (pairs >= num_nodes)).any(axis=1)
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        msg = f"edge {tuple(pairs[first].tolist())} leaves the {num_nodes} nodes"
+        raise ValueError(msg)
+    return np.ascontiguousarray(pairs.T)
+
+
+def class_ids(labels: Num[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], int]:
+    """Return labels as int64 and the number of classes, the largest id plus one.
+
+    Raises:
+        ValueError: there is no label, or one is negative or not below n.
+    """
+    labels = labels.astype(np.int64)
+    # More classes than nodes is a damaged file, and would make one-hot targets explode.
+    if not labels.size or labels.min() < 0 or labels.max() >= labels.size:
+        msg = f"the labels are not {labels.size} class ids below that number"
+        raise ValueError(msg)
+    return labels, int(labels.max()) + 1
+
+
+def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return values as float32.
+
+    Raises:
+        ValueError: one is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.ascontiguousarray(values, np.float32)
+    if not np.isfinite(values).all():
+        msg = "a feature is not finite"
+        raise ValueError(msg)
+    return values
+
+
+def masks(
+    split: Split, labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"]
+) -> Split:
+    """Return the split as it is, once it is known to be one.
+
+    Raises:
+        ValueError: the shapes are not (s, n), the masks overlap or select a node
+            without a label.
+    """
+    known = splits.labeled(labels)
+    if any(m.ndim != 2 or m.shape != (len(split.train), len(labels)) for m in split):
+        msg = f"masks of shape {[m.shape for m in split]} for {len(labels)} nodes"
+        raise ValueError(msg)
+    counts = np.stack(split).astype(np.int64).sum(axis=0)
+    if (counts > 1).any():
+        msg = f"node {np.argwhere(counts > 1)[0][1]} is in two parts of a split"
+        raise ValueError(msg)
+    unlabeled = (counts > 0) & ~known
+    if unlabeled.any():
+        msg = f"node {np.argwhere(unlabeled)[0][1]} is in a split but has no label"
+        raise ValueError(msg)
+    return split

@@ -1,0 +1,94 @@
+"""Arxiv, Proteins, Products in OGB's raw layout: gzipped lines, no torch, no pickle."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from gnnrp.datasets import _files, _validate, splits
+from gnnrp.datasets.dataset import Dataset
+
+SPLITS = {"arxiv": "time", "proteins": "species", "products": "sales_ranking"}
+FEATURES = "raw/node-feat.csv.gz"
+
+
+def required(name: str) -> tuple[str, ...]:
+    """Return the files that must be there."""
+    raw = ("edge", "node-label", "num-node-list", "num-edge-list")
+    parts = ("train", "valid", "test")
+    return (
+        *(f"raw/{file}.csv.gz" for file in raw),
+        *(f"split/{SPLITS[name]}/{part}.csv.gz" for part in parts),
+    )
+
+
+def read(folder: Path, name: str) -> Dataset:
+    """Read graph, labels, public split, and features where the files hold some.
+
+    Args:
+        folder: what OGB calls the dataset's folder, with ``raw`` and ``split`` in it.
+        name: arxiv (directed citations), proteins (112 binary tasks, features only on
+            the edges, which are not read) or products.
+
+    Raises:
+        ValueError: a file is damaged or does not fit the others.
+
+    Source: Hu et al. 2020.
+    """
+    names = [*required(name), *([FEATURES] if (folder / FEATURES).exists() else [])]
+    content = _files.contents(folder, names)
+    edge_file, label_file, *count_files = names[:4]
+    counts = []
+    for file in count_files:
+        with _files.reading(folder / file, "OGB count"):
+            (count,) = _files.table(content[file], 1)[:, 0].tolist()  # of one graph
+            counts.append(count)
+    with _files.reading(folder / label_file, "OGB label"):
+        labels, num_classes = _labels(content[label_file], name)
+        _expect("labels", len(labels), counts[0])
+    with _files.reading(folder / edge_file, "OGB edge"):
+        edges = _validate.edges(_files.table(content[edge_file], 2), len(labels))
+        _expect("edges", edges.shape[1], counts[1])
+    features = None
+    if FEATURES in content:
+        with _files.reading(folder / FEATURES, "OGB feature"):
+            features = _validate.features(_files.table(content[FEATURES], floats=True))
+            _expect("rows", len(features), counts[0])
+    index = []
+    for file in names[4:7]:
+        with _files.reading(folder / file, "OGB split"):
+            index.append(_files.table(content[file], 1)[:, 0])
+    with _files.reading(folder / "split", "OGB split"):
+        split = splits.public(len(labels), *index)
+        _validate.masks(split, labels)
+    return Dataset(
+        name=name,
+        edges=edges,
+        num_nodes=len(labels),
+        features=features,
+        labels=labels,
+        num_classes=num_classes,
+        splits=split,
+        metric="roc_auc" if name == "proteins" else "accuracy",
+        edge_convention="lines" if name == "arxiv" else "once",
+        files=_files.digests(content),
+        folder=str(folder),
+    )
+
+
+def _labels(
+    content: bytes, name: str
+) -> tuple[Int[np.ndarray, " n"] | Float[np.ndarray, "n q"], int]:
+    if name != "proteins":
+        return _validate.class_ids(_files.table(content, 1)[:, 0])
+    tasks = _files.table(content, floats=True)
+    if not (np.isin(tasks, (0, 1)) | np.isnan(tasks)).all():
+        msg = "a label of a binary task is neither 0, 1 nor nan"
+        raise ValueError(msg)
+    return tasks, 2
+
+
+def _expect(what: str, found: int, stated: int) -> None:
+    if stated != found:
+        msg = f"it holds {found} {what}, but {stated} are stated"
+        raise ValueError(msg)

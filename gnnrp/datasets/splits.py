@@ -1,0 +1,89 @@
+"""Splits of the labeled nodes: drawn at random, or given as lists of nodes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from gnnrp import _checks
+from gnnrp.types import Split
+
+
+def labeled(
+    labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"],
+) -> Bool[np.ndarray, " n"]:
+    """Return which nodes have a label, or one at least of several."""
+    if labels.ndim == 1:
+        return labels >= 0
+    return np.logical_not(np.isnan(labels).all(axis=1))
+
+
+def random(
+    labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"],
+    num_splits: int,
+    fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
+    seed: int = 0,
+) -> Split:
+    """Draw splits uniformly at random over the labeled nodes.
+
+    Args:
+        labels: class ids, -1 unknown, or one column a task, NaN unknown.
+        num_splits: how many, at least 1; the first ones do not depend on how many.
+        fractions: of train, validation and test; nonnegative, 1 together. The first two
+            sizes are rounded down, the rest is for testing.
+        seed: of numpy's default generator.
+
+    Returns:
+        Masks of shape (num_splits, n).
+
+    Raises:
+        ValueError: the fractions or the number of splits are out of range.
+    """
+    _checks.at_least("num_splits", num_splits, 1)
+    if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
+        msg = f"fractions must be nonnegative and sum to 1, got {fractions}"
+        raise ValueError(msg)
+    nodes = np.flatnonzero(labeled(labels))
+    # 0.29 * 100 is just below 29 in floating point.
+    num_train, num_val = (int(f * nodes.size + 1e-6) for f in fractions[:2])
+    generator = np.random.default_rng(seed)
+    train, val, test = (np.zeros((num_splits, len(labels)), bool) for _ in range(3))
+    for i in range(num_splits):
+        order = generator.permutation(nodes)
+        train[i, order[:num_train]] = True
+        val[i, order[num_train : num_train + num_val]] = True
+        test[i, order[num_train + num_val :]] = True
+    return Split(train, val, test)
+
+
+def public(
+    num_nodes: int,
+    train_index: Int[np.ndarray, " a"] | Sequence[int],
+    val_index: Int[np.ndarray, " b"] | Sequence[int],
+    test_index: Int[np.ndarray, " c"] | Sequence[int],
+) -> Split:
+    """Return one split, (1, n) masks, from lists of nodes.
+
+    Raises:
+        ValueError: a node is out of range or in two of the lists.
+    """
+    taken = np.zeros(num_nodes, bool)
+    masks = []
+    for name, nodes in zip(
+        Split._fields, (train_index, val_index, test_index), strict=True
+    ):
+        index = np.asarray(nodes, np.int64)
+        outside = (index < 0) | (index >= num_nodes)
+        if outside.any():
+            msg = f"{name} node {index[outside][0]} is not in [0, {num_nodes})"
+            raise ValueError(msg)
+        if taken[index].any():
+            msg = (
+                f"{name} node {index[taken[index]][0]} is in another part of the split"
+            )
+            raise ValueError(msg)
+        mask = np.zeros((1, num_nodes), bool)
+        mask[0, index] = True
+        taken |= mask[0]
+        masks.append(mask)
+    return Split(*masks)

@@ -1,0 +1,84 @@
+"""Texas, Cornell, Wisconsin as published with Geom-GCN: text, and a file per split.
+
+The paper's 325 edges of Texas are the lines of this format; 16 of them are loops.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool
+
+from gnnrp.datasets import _files, _validate
+from gnnrp.datasets.dataset import Dataset
+from gnnrp.types import Split
+
+EDGES = "out1_graph_edges.txt"
+NODES = "out1_node_feature_label.txt"
+NUM_SPLITS = 10
+
+
+def split_file(name: str, i: int) -> str:
+    """Return the name of the file of split i."""
+    return f"{name}_split_0.6_0.2_{i}.npz"
+
+
+def read(folder: Path, name: str) -> Dataset:
+    """Read directed edges, binary features, labels and the ten public splits.
+
+    Args:
+        folder: where the twelve files are.
+        name: texas, cornell or wisconsin.
+
+    Raises:
+        ValueError: a file is damaged or does not fit the others.
+
+    Source: Pei et al. 2020.
+    """
+    split_files = [split_file(name, i) for i in range(NUM_SPLITS)]
+    content = _files.contents(folder, [EDGES, NODES, *split_files])
+    with _files.reading(folder / NODES, "Geom-GCN node"):
+        # node id, TAB, features with commas between, TAB, label
+        lines = _files.without_header(content[NODES]).replace(b"\t", b",")
+        table = _files.table(lines)
+        table = table[np.argsort(table[:, 0])]
+        if not np.array_equal(table[:, 0], np.arange(len(table))):
+            msg = f"the node ids are not 0 to {len(table) - 1}, each once"
+            raise ValueError(msg)
+        labels, num_classes = _validate.class_ids(table[:, -1])
+        features = _validate.features(table[:, 1:-1])
+    with _files.reading(folder / EDGES, "Geom-GCN edge"):
+        lines = _files.without_header(content[EDGES])
+        pairs = _files.table(lines, 2, separator=b"\t")
+        edges = _validate.edges(pairs, len(labels))
+    parts = []
+    for file in split_files:
+        with _files.reading(folder / file, "Geom-GCN split"):
+            parts.append(_split(content[file]))
+            _validate.masks(parts[-1], labels)
+    return Dataset(
+        name=name,
+        edges=edges,
+        num_nodes=len(labels),
+        features=features,
+        labels=labels,
+        num_classes=num_classes,
+        splits=Split(*(np.concatenate(masks) for masks in zip(*parts, strict=True))),
+        metric="accuracy",
+        edge_convention="lines",
+        files=_files.digests(content),
+        folder=str(folder),
+    )
+
+
+def _split(content: bytes) -> Split:
+    arrays = _files.members(
+        content, {f"{part}_mask": ("bu", 1) for part in Split._fields}
+    )
+    return Split(*(_mask(arrays[f"{part}_mask"]) for part in Split._fields))
+
+
+def _mask(values: np.ndarray) -> Bool[np.ndarray, "1 n"]:
+    if not np.isin(values, (0, 1)).all():
+        msg = "a mask holds other numbers than 0 and 1"
+        raise ValueError(msg)
+    return values.astype(bool)[None]

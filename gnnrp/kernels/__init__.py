@@ -1,0 +1,1 @@
+"""Kernels between nodes: of their features, and of the networks that read them."""

@@ -1,0 +1,74 @@
+"""Scores of predictions, on device, so that a whole run needs no copy to the host."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from gnnrp import _checks
+
+
+def accuracy(
+    scores: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
+) -> Float[Array, ""]:
+    """Return the share of the masked rows whose largest score is the target's.
+
+    Ties go to the first class, so a row that no label reached counts as class 0. NaN if
+    the mask is empty or a masked score is not finite, so that a diverged run never wins.
+    """
+    hits = jnp.argmax(scores, axis=-1) == jnp.argmax(targets, axis=-1)
+    share = jnp.sum(hits & mask) / jnp.sum(mask)
+    finite = jnp.all(jnp.isfinite(scores) | ~mask[:, None])
+    return jnp.where(finite, share, jnp.nan).astype(scores.dtype)
+
+
+def roc_auc(
+    scores: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
+) -> Float[Array, ""]:
+    """Return the area under the ROC curve, averaged over the tasks (columns).
+
+    Of all pairs of a positive and a negative row, the share in which the positive
+    scores higher, ties counted as half. Targets are 1, 0, or NaN where unknown, which
+    are left out. Tasks without both classes are left out of the mean; NaN if none
+    remains or a masked score is not finite.
+    """
+    known = mask[:, None] & jnp.isfinite(targets)
+    areas = jax.vmap(_area, in_axes=1)(scores, known & (targets > 0), known)
+    defined = jnp.isfinite(areas)
+    mean = jnp.sum(jnp.where(defined, areas, 0)) / jnp.sum(defined, dtype=areas.dtype)
+    finite = jnp.all(jnp.isfinite(scores) | ~mask[:, None])
+    return jnp.where(finite, mean, jnp.nan).astype(scores.dtype)
+
+
+def by_name(name: str) -> Callable:
+    """Return the metric called "accuracy" or "roc_auc".
+
+    Raises:
+        ValueError: unknown name.
+    """
+    known = {"accuracy": accuracy, "roc_auc": roc_auc}
+    _checks.one_of("metric", name, known)
+    return known[name]
+
+
+def _area(
+    scores: Float[Array, " n"], positive: Bool[Array, " n"], known: Bool[Array, " n"]
+) -> Float[Array, ""]:
+    """Mann-Whitney: sum, over the positives, of the negatives below and half those equal."""
+    order = jnp.argsort(scores)
+    scores, positive = scores[order], positive[order]
+    negative = known[order] & ~positive
+    below = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(negative, dtype=jnp.int32)])
+    position = jnp.arange(len(scores))
+    changes = scores[1:] != scores[:-1]
+    edge = jnp.ones(1, bool)
+    first = jax.lax.cummax(jnp.where(jnp.r_[edge, changes], position, 0))
+    last = jnp.where(jnp.r_[changes, edge], position, len(scores))
+    last = jax.lax.cummin(last, reverse=True)
+    # Pairs, up to n^2, overflow int32: add up shares of the negatives instead.
+    share = (below[first] + below[last + 1]).astype(scores.dtype) / (
+        2 * below[-1]
+    ).astype(scores.dtype)
+    num_positive = jnp.sum(positive, dtype=scores.dtype)
+    return jnp.sum(jnp.where(positive, share, 0)) / num_positive

@@ -1,0 +1,1 @@
+"""What flows along a similarity: labels, residuals, and their exact trajectories."""

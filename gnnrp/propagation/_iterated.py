@@ -1,0 +1,214 @@
+"""RP step by step: the pure functions, and the loop that runs them on device."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from gnnrp.propagation import exact, losses, selection
+from gnnrp.propagation.problem import Part, Problem
+from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar
+
+_BUFFER = 256  # steps between two looks by the host, at most
+_SECONDS = 0.5  # between two looks, about
+
+
+class State(NamedTuple):
+    """Where RP stands after ``t`` steps."""
+
+    predictions: Float[Array, "n *c"]  # F_t, of known and unknown nodes alike
+    t: Int[Array, ""]
+
+
+class Found(NamedTuple):
+    """What a driver hands back to ``residual.run``."""
+
+    train_residual: Float[np.ndarray, "s t"]
+    val: Float[np.ndarray, "s t"]
+    test: Float[np.ndarray, "s t"]
+    selection: selection.Selection
+    predictions: Float[Any, "s n c"]
+    convergence: tuple[exact.Convergence, ...] | None
+    error: float
+
+
+def init(
+    targets: Float[Array, "n *c"], initial: Float[Array, "n *c"] | None = None
+) -> State:
+    """Return the start, F_0 = 0 unless given, of the shape of the targets."""
+    start = jnp.zeros_like(targets) if initial is None else initial
+    return State(start, jnp.asarray(0, jnp.int32))
+
+
+def residuals(
+    state: State,
+    targets: Float[Array, "n *c"],
+    train_mask: Bool[Array, "n *#c"],
+    *,
+    residual_fn: ResidualFn = losses.squared,
+) -> Float[Array, "n *c"]:
+    """Return [R_t, 0]: minus the loss gradient on the known targets, zero elsewhere.
+
+    Args:
+        state: holds F_t.
+        targets: Y; what the mask leaves out, NaN too, plays no part.
+        train_mask: (n, 1), or (n, c) where single targets are unknown.
+        residual_fn: see ``losses``.
+    """
+    safe = jnp.where(train_mask, targets, 0)
+    return jnp.where(train_mask, residual_fn(safe, state.predictions), 0)
+
+
+def step(
+    state: State,
+    similarity: LinearMap,
+    targets: Float[Array, "n *c"],
+    train_mask: Bool[Array, "n *#c"],
+    *,
+    step_size: Scalar,
+    residual_fn: ResidualFn = losses.squared,
+) -> State:
+    """Take one step, F <- F + η S [R, 0].
+
+    The state holds predictions rather than residuals, so that one step serves every
+    loss and start; for the squared loss R_t = Y - F_t and R'_t = -F'_t.
+
+    Args:
+        state: F_t.
+        similarity: V -> S V, applied to all columns at once.
+        targets: Y, (n, c), or (n, s, c) for several splits at once.
+        train_mask: which targets are fed back, (n, 1), (n, c) or (n, s, 1).
+        step_size: η, may be traced. Residuals of the squared loss shrink if S_XX is PSD
+            and 0 < η < 2 / λ_max(S_XX); ``exact.convergence`` tells.
+        residual_fn: see ``losses``.
+
+    Source: Eq. 6 and Algorithm 1 (App. D.3); other losses App. C.2.
+    """
+    visible = residuals(state, targets, train_mask, residual_fn=residual_fn)
+    sent = similarity(visible.reshape(len(visible), -1)).reshape(visible.shape)
+    rate = jnp.asarray(step_size, sent.dtype)
+    return State(state.predictions + rate * sent, state.t + 1)
+
+
+class _Carry(NamedTuple):
+    state: State  # (n, s, c)
+    best: Float[Array, "n s c"]
+    chosen: selection.Selection
+    curves: Float[Array, "3 b s"]  # train residual, val, test
+
+
+def run(
+    similarity: LinearMap,
+    problem: Problem,
+    *,
+    step_size: Scalar,
+    num_steps: int,
+    metric: MetricFn,
+    residual_fn: ResidualFn,
+    rule: str,
+    patience: Int[Array, ""],
+    callback: Callable[[int, int], None] | None,
+) -> Found:
+    """Take the steps one by one; stop early where every split's patience ran out."""
+    num_splits, num_nodes = problem.train.shape
+    shape = (num_nodes, num_splits, problem.targets.shape[1])
+    dtype = problem.targets.dtype
+    start = jnp.zeros(shape, dtype)
+    if problem.initial is not None:
+        start = jnp.moveaxis(problem.initial, 0, 1)
+    carry = _Carry(
+        init(start, start),
+        start.copy(),
+        selection.init(num_splits, dtype),
+        jnp.zeros((3, _BUFFER, num_splits), dtype),
+    )
+    mask = jnp.asarray(problem.train.T[:, :, None])
+    if problem.known is not None:
+        mask &= problem.known[:, None, :]
+    settings = (jnp.asarray(step_size, dtype), patience, mask)
+    advance = functools.partial(
+        _advance, metric=metric, residual_fn=residual_fn, rule=rule
+    )
+    curves, done, count = [], 0, 1
+    while done < num_steps and not np.all(carry.chosen.stopped):
+        began = time.perf_counter()
+        count = min(count, num_steps - done)
+        device = problem._replace(train=None)  # pyright: ignore[reportArgumentType]
+        carry = advance(carry, similarity, device, settings, count)
+        curves.append(np.asarray(carry.curves[:, :count]))
+        done += count
+        if time.perf_counter() - began < _SECONDS:
+            count = min(2 * count, _BUFFER)
+        if callback:
+            callback(done, num_steps)
+    norms, val, test = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)
+    predictions = np.moveaxis(np.asarray(carry.best), 1, 0)
+    return Found(norms, val, test, carry.chosen, predictions, None, 0.0)
+
+
+def evaluate(
+    metric: MetricFn, part: Part, predictions: Float[Array, "n s c"]
+) -> Float[Array, " s"]:
+    """Return the metric of each split on its part."""
+    splits = jnp.arange(predictions.shape[1])[:, None]
+    scores = predictions[part.index, splits]
+    return jax.vmap(metric)(scores, part.targets, part.mask)
+
+
+def judged(
+    part: Part, values: Float[Array, " s"], step: Int[Array, ""]
+) -> Float[Array, " s"]:
+    """Return what steps are chosen by: without validation nodes, the later the better."""
+    return jnp.where(jnp.any(part.mask, axis=1), values, step.astype(values.dtype))
+
+
+def _advance_impl(
+    carry: _Carry,
+    similarity: LinearMap,
+    problem: Problem,
+    settings: tuple[Array, Array, Array],
+    count: Int[Array, ""],
+    *,
+    metric: MetricFn,
+    residual_fn: ResidualFn,
+    rule: str,
+) -> _Carry:
+    step_size, patience, mask = settings
+    targets = jnp.broadcast_to(problem.targets[:, None, :], carry.best.shape)
+    every = jnp.broadcast_to(mask, carry.best.shape)
+    fed_back = jnp.sum(every, axis=(0, 2), dtype=targets.dtype)
+    def body(i, carry):
+        # The residual is formed here once more for its norm; XLA shares the two.
+        visible = residuals(carry.state, targets, mask, residual_fn=residual_fn)
+        norm = jnp.sqrt(jnp.sum(visible**2, axis=(0, 2)) / fed_back)
+        state = step(
+            carry.state,
+            similarity,
+            targets,
+            mask,
+            step_size=step_size,
+            residual_fn=residual_fn,
+        )
+        val = evaluate(metric, problem.val, state.predictions)
+        test = evaluate(metric, problem.test, state.predictions)
+        score = judged(problem.val, val, state.t)
+        chosen, kept = selection.update(
+            carry.chosen, score, state.t, rule=rule, patience=patience
+        )
+        best = jnp.where(kept[:, None], state.predictions, carry.best)
+        curves = carry.curves.at[:, i].set(jnp.stack([norm, val, test]))
+        return _Carry(state, best, chosen, curves)
+
+    return jax.lax.fori_loop(0, count, body, carry)
+
+
+_advance = jax.jit(
+    _advance_impl,
+    static_argnames=("metric", "residual_fn", "rule"),
+    donate_argnames=("carry",),
+)

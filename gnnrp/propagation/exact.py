@@ -1,0 +1,232 @@
+"""Any step of RP at once, and where it ends, from the eigenvectors of S_XX.
+
+S_XX = Q diag(λ) Q^T, z = η λ. For the squared loss from F_0, with R_0 = Y - F_0,
+
+    F_t = F_0 + S[:, X] Q diag(g_t) Q^T R_0,   g_t = (1 - (1 - z)^t) / λ,   g_t(0) = η t
+
+for known and unknown nodes alike. Only the columns S[:, X] are formed; the factorization
+is float64 on the host.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
+from jaxtyping import Float, Int, Shaped
+
+from gnnrp import _checks
+
+
+class Factorization(NamedTuple):
+    """What every step needs of S, in float64."""
+
+    eigenvalues: Float[np.ndarray, " l"]  # λ of S_XX, ascending
+    eigenvectors: Float[np.ndarray, "l l"]  # Q
+    rows: Float[np.ndarray, "m l"]  # S[nodes, X] Q
+    noise: float  # eigenvalues up to this size may be round-off of S
+
+
+class Convergence(NamedTuple):
+    """Which row of the paper's convergence table holds, and the spectrum behind it."""
+
+    definiteness: str  # of S_XX: "positive definite", "positive semi-definite", ...
+    smallest: float  # eigenvalue of S_XX
+    largest: float
+    safe_step_size: float  # residuals stay bounded for η below it: 2 / λ_max
+    residual_converges: bool
+    predictions_converge: bool
+    explanation: str
+
+
+def factorize(
+    columns: Float[np.ndarray, "m l"],
+    train_position: Int[np.ndarray, " l"],
+    *,
+    psd: bool = False,
+) -> Factorization:
+    """Factorize S_XX, once for all steps and step sizes.
+
+    Args:
+        columns: S[nodes, X], the training nodes among the rows.
+        train_position: which rows are X, in the order of the columns.
+        psd: S is known to be positive semi-definite, so that negative eigenvalues are
+            round-off and become 0.
+
+    Raises:
+        ValueError: S_XX is not symmetric or not finite.
+
+    Source: Theorem 3.2 and its proof (App. B.2).
+    """
+    noise = float(np.finfo(columns.dtype).eps)
+    S_XX = columns[train_position].astype(np.float64)
+    scale = float(np.abs(S_XX).max(initial=0))
+    if not np.isfinite(scale):
+        msg = "the similarity has entries that are not finite"
+        raise ValueError(msg)
+    asymmetry = float(np.abs(S_XX - S_XX.T).max(initial=0))
+    if asymmetry > 1e3 * noise * scale:
+        msg = (
+            f"exact trajectories need a symmetric similarity; S_XX differs from its "
+            f"transpose by {asymmetry:.3g}, its largest entry is {scale:.3g}; "
+            'use method="iterate"'
+        )
+        raise ValueError(msg)
+    eigenvalues, eigenvectors = scipy.linalg.eigh((S_XX + S_XX.T) / 2)
+    if psd:
+        eigenvalues = np.maximum(eigenvalues, 0)
+    rows = columns.astype(np.float64) @ eigenvectors
+    noise *= len(eigenvalues) * float(np.abs(eigenvalues).max(initial=0))
+    return Factorization(eigenvalues, eigenvectors, rows, noise)
+
+
+def growth(
+    eigenvalues: Float[np.ndarray, " l"],
+    step_size: float,
+    steps: Shaped[np.ndarray, " t"],
+    *,
+    flow: bool = False,
+) -> Float[np.ndarray, "t l"]:
+    """Return g_t(λ) = (1 - (1 - η λ)^t) / λ without cancellation; g_t(0) = η t.
+
+    Args:
+        eigenvalues: λ, of any sign; λ < 0 grows like (1 + η |λ|)^t, up to infinity.
+        step_size: η.
+        steps: t >= 0, integers unless ``flow``.
+        flow: the gradient flow instead, (1 - exp(-η λ t)) / λ.
+
+    Source: paper's proof of Theorem 3.2; the stable forms are ours.
+    """
+    z = step_size * np.asarray(eigenvalues, np.float64)
+    t = np.asarray(steps, np.float64)[:, None]
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        if flow:
+            h = -np.expm1(-z * t)
+        else:
+            log_decay = np.where(z < 1, np.log1p(-z), np.log(np.abs(z - 1)))
+            exponent = np.where(t == 0, 0.0, t * log_decay)  # guards 0 * inf at z = 1
+            h = np.where((z > 1) & (t % 2 == 1), 1 + np.exp(exponent), -np.expm1(exponent))
+        return np.where(z == 0, step_size * t, step_size * h / z)
+
+
+def trajectory(
+    factorization: Factorization,
+    initial_residual: Float[np.ndarray, "l c"],
+    steps: Shaped[np.ndarray, " t"],
+    *,
+    step_size: float,
+    flow: bool = False,
+) -> Float[np.ndarray, "t m c"]:
+    """Return F_t - F_0 on the nodes of the factorization, for all steps at once.
+
+    Args:
+        factorization: of S.
+        initial_residual: R_0 = Y - F_0 on the training nodes.
+        steps: t, in any order.
+        step_size: η > 0.
+        flow: gradient flow (real t) instead of discrete steps.
+
+    Raises:
+        ValueError: a step size that is not positive, or negative steps.
+    """
+    _checks.positive("step_size", step_size)
+    _checks.at_least("steps", np.min(steps, initial=0), 0)
+    coefficients = factorization.eigenvectors.T @ initial_residual
+    g = growth(factorization.eigenvalues, step_size, steps, flow=flow)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.stack([factorization.rows @ (g_t[:, None] * coefficients) for g_t in g])
+
+
+def residual_norms(
+    factorization: Factorization,
+    initial_residual: Float[np.ndarray, "l c"],
+    steps: Shaped[np.ndarray, " t"],
+    *,
+    step_size: float,
+) -> Float[np.ndarray, " t"]:
+    """Return |R_t|, the Frobenius norm over the training nodes, for all steps."""
+    coefficients = factorization.eigenvectors.T @ initial_residual
+    energy = np.sum(coefficients**2, axis=1)
+    decay = np.abs(1 - step_size * factorization.eigenvalues)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.sqrt(decay ** (2.0 * np.asarray(steps)[:, None]) @ energy)
+
+
+def limit(
+    factorization: Factorization, initial_residual: Float[np.ndarray, "l c"]
+) -> Float[np.ndarray, "m c"]:
+    """Return S[nodes, X] S_XX^+ R_0: where F_t - F_0 ends if it converges.
+
+    Eigenvalues within round-off of 0 count as 0 (the pseudo-inverse), so that a
+    singular S_XX is no error. ``convergence`` says whether the limit is reached.
+
+    Source: Theorem 3.2, Table 4 (App. B.2).
+    """
+    values = factorization.eigenvalues
+    nonzero = np.abs(values) > factorization.noise
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=nonzero)
+    coefficients = factorization.eigenvectors.T @ initial_residual
+    return factorization.rows @ (inverse[:, None] * coefficients)
+
+
+def convergence(
+    factorization: Factorization,
+    initial_residual: Float[np.ndarray, "l c"],
+    *,
+    step_size: float,
+) -> Convergence:
+    """Say which row of the paper's convergence table holds for this S, Y and η.
+
+    The table's "not converge" means in general; here it is decided for the targets at
+    hand: a negative or too large η λ matters if R_0 has a component there, a zero one
+    if S carries that component to other nodes, which then drift linearly, by η t S P R_0.
+
+    Args:
+        factorization: of S, with every node whose convergence is asked for.
+        initial_residual: R_0 on the training nodes.
+        step_size: η.
+
+    Source: Table 4 (App. B.2), Theorem 3.2.
+    """
+    values, noise = factorization.eigenvalues, factorization.noise
+    smallest, largest = float(values[0]), float(values[-1])
+    coefficients = factorization.eigenvectors.T @ initial_residual
+    tiny = 1e-6 * np.linalg.norm(initial_residual)
+    present = np.linalg.norm(coefficients, axis=1) > tiny
+    safe = 2 / largest if largest > noise else np.inf
+    negative, zero = values < -noise, np.abs(values) <= noise
+    grows = present & (negative | (step_size * values >= 2))
+    drift = factorization.rows[:, zero] @ coefficients[zero]
+    drifts = bool(np.abs(drift).max(initial=0) > _drift_floor(factorization, zero, tiny))
+    if negative.any():
+        definiteness = "indefinite"
+    elif zero.any():
+        definiteness = "positive semi-definite"
+    else:
+        definiteness = "positive definite"
+    if (present & negative).any():
+        why = f"diverges: S_XX has eigenvalue {smallest:.4g} < 0 and Y a component on it"
+    elif grows.any():
+        why = f"diverges: step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
+    elif drifts:
+        why = "residuals converge; predictions drift linearly along the null space of S_XX"
+    elif definiteness == "positive definite":
+        why = "converges to kernel regression, S_X'X S_XX^-1 Y"
+    else:
+        why = "converges to the least-squares limit, S_X'X S_XX^+ Y"
+    bounded = not grows.any()
+    return Convergence(
+        definiteness, smallest, largest, safe, bounded, bounded and not drifts, why
+    )
+
+
+def _drift_floor(factorization: Factorization, zero: np.ndarray, tiny: float) -> float:
+    """The drift that round-off alone explains, per unit step.
+
+    A null vector q of S_XX has S[m, X] q = 0 for a PSD S; what is computed of it is at
+    most sqrt(noise S_mm), since 2 x 2 minors of a PSD matrix are not negative.
+    """
+    if not zero.any():
+        return 0.0
+    largest_row = float(np.abs(factorization.rows).max(initial=0))
+    return tiny + 10 * np.sqrt(factorization.noise * largest_row)

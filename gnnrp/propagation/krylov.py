@@ -1,0 +1,231 @@
+"""Every step and step size of RP from few products: a Krylov space of S_XX and R_0.
+
+Under the squared loss R_t = (I - η S_XX)^t R_0 lies in span{S_XX^j R_0} for every η.
+Lanczos, one start a column, gives an orthonormal V with V^T S_XX V = T tridiagonal, and
+S[rest, X] V for the other nodes at no further cost:
+
+    R_t ~ |R_0| V (I - η T)^t e_1,      F_t - F_0 ~ |R_0| S[rest, X] V g_t(T) e_1
+
+with g_t as in ``exact``. A space of m vectors gives the first m steps exactly. Splits and
+classes are columns of one product.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from gnnrp.propagation import exact
+from gnnrp.propagation.similarity import as_pytree
+from gnnrp.types import LinearMap
+
+_GROWTH = 8  # vectors between two looks at the error, and the unit of allocation
+
+
+class Layout(NamedTuple):
+    """Where the nodes of each split stand; padded with ``n``, which is no node."""
+
+    train: Int[Array, "s l"]  # the training nodes
+    rest: Int[Array, "s r"]  # all others
+    position: Int[Array, "s n"]  # of each node among ``train``; l if it is not there
+
+
+class Basis(NamedTuple):
+    """A Krylov space, per split and column."""
+
+    vectors: Float[Array, "s c m l"]  # V on the training nodes
+    images: Float[Array, "s c m r"]  # S[rest, X] V
+    eigenvalues: Float[np.ndarray, "s c m"]  # of T
+    eigenvectors: Float[np.ndarray, "s c m m"]
+    norms: Float[np.ndarray, "s c"]  # |R_0|
+    error: float  # estimated, relative, of the predictions at the last steps
+
+
+def layout(train_mask: np.ndarray) -> Layout:
+    """Return where the nodes of the splits (s, n) stand."""
+    train, rest = padded_index(train_mask), padded_index(~train_mask)
+    position = np.full(train_mask.shape, train.shape[1])
+    for row, mask in zip(position, train_mask, strict=True):
+        row[mask] = np.arange(mask.sum())
+    as_index = [jnp.asarray(part, dtype=jnp.int32) for part in (train, rest, position)]
+    return Layout(*as_index)
+
+
+def padded_index(mask: np.ndarray) -> np.ndarray:
+    """Return the positions of true in each row of (s, n), padded with n to one length."""
+    width = max(1, int(mask.sum(axis=1).max(initial=0)))
+    index = np.full((mask.shape[0], width), mask.shape[1])
+    for row, entries in zip(index, mask, strict=True):
+        row[: entries.sum()] = np.flatnonzero(entries)
+    return index
+
+
+def build(
+    similarity: LinearMap,
+    places: Layout,
+    residual: Float[Array, "s c l"],
+    *,
+    step_size: float,
+    num_steps: int,
+    tolerance: float = 1e-4,
+    max_vectors: int = 256,
+    callback: Callable[[int, int], None] | None = None,
+) -> Basis:
+    """Grow the space until the predictions at all steps stop changing.
+
+    Args:
+        similarity: S, symmetric.
+        places: of the splits.
+        residual: R_0 on the training nodes, zero in the padding.
+        step_size: η for which the error is judged; the space serves any other too.
+        num_steps: largest t; no more than this many vectors are ever needed.
+        tolerance: relative change of F_t that the last eight vectors may make, in the
+            norm of S (x^T |S_XX| x), at steps spaced evenly in log t.
+        max_vectors: the most that memory or patience allows.
+        callback: called with (vectors so far, most vectors) as the space grows.
+
+    Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
+    """
+    limit = max(1, min(num_steps, max_vectors))
+    norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
+    scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
+    vector = residual * scale[..., None].astype(residual.dtype)
+    shape = (*residual.shape[:2], 0)
+    vectors = jnp.zeros((*shape, residual.shape[2]), residual.dtype)
+    images = jnp.zeros((*shape, places.rest.shape[1]), residual.dtype)
+    diagonal, off_diagonal, error = [], [], np.inf
+    similarity = as_pytree(similarity)
+    previous = None
+    while len(diagonal) < limit and error > tolerance:
+        room = min(_GROWTH, limit - len(diagonal))
+        vectors, images = _with_room(vectors, room), _with_room(images, room)
+        for _ in range(room):
+            at = len(diagonal)
+            vectors, image, product = _apply(similarity, places, vectors, vector, at)
+            images = _store(images, image, at)
+            vector, alpha, beta = _orthogonalize(vectors, vector, product)
+            diagonal.append(np.asarray(alpha, np.float64))
+            off_diagonal.append(np.asarray(beta, np.float64))
+            if callback:
+                callback(at + 1, limit)
+        eigen = _tridiagonal_eigh(np.stack(diagonal, -1), np.stack(off_diagonal, -1))
+        error = _change(previous, eigen, norms, step_size, num_steps)
+        previous = eigen
+    if len(diagonal) >= num_steps:
+        error = 0.0  # the space holds every step
+    return Basis(vectors, images, *eigen, norms, float(error))
+
+
+def coefficients(
+    basis: Basis, step_size: float, steps: Int[np.ndarray, " t"]
+) -> Float[np.ndarray, "t s c m"]:
+    """Return a with F_t - F_0 = images^T a on the rest, for each step."""
+    g = exact.growth(basis.eigenvalues.ravel(), step_size, steps)
+    g = g.reshape(-1, *basis.eigenvalues.shape)
+    return _in_basis(basis.eigenvectors, g) * basis.norms[None, ..., None]
+
+
+def residual_coefficients(
+    basis: Basis, step_size: float, steps: Int[np.ndarray, " t"]
+) -> Float[np.ndarray, "t s c m"]:
+    """Return a with R_t = vectors^T a on the training nodes; |R_t| = |a|."""
+    base = 1 - step_size * basis.eigenvalues
+    with np.errstate(over="ignore"):
+        decay = base ** np.asarray(steps)[:, None, None, None]
+    return _in_basis(basis.eigenvectors, decay) * basis.norms[None, ..., None]
+
+
+def _in_basis(eigenvectors: np.ndarray, function: np.ndarray) -> np.ndarray:
+    """Return Q f(θ) Q^T e_1."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.einsum("scij,tscj,scj->tsci", eigenvectors, function, eigenvectors[:, :, 0])
+
+
+def _tridiagonal_eigh(
+    diagonal: np.ndarray, off_diagonal: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    size = diagonal.shape[-1]
+    T = np.zeros((*diagonal.shape, size))
+    i = np.arange(size)
+    T[..., i, i] = diagonal
+    T[..., i[1:], i[:-1]] = T[..., i[:-1], i[1:]] = off_diagonal[..., :-1]
+    return np.linalg.eigh(T)
+
+
+def _change(
+    previous: tuple[np.ndarray, np.ndarray] | None,
+    current: tuple[np.ndarray, np.ndarray],
+    norms: np.ndarray,
+    step_size: float,
+    num_steps: int,
+) -> float:
+    """How much the last vectors moved F_t, relative, in the norm of |S_XX|.
+
+    For a PSD S the other nodes follow: |S[rest, X] x|^2 <= λ_max(S) x^T S_XX x.
+    """
+    if previous is None:
+        return np.inf
+    steps = np.unique(np.geomspace(1, num_steps, 24).astype(np.int64))
+    theta, Q = current
+
+    def energy(x):  # x^T |T| x, summed over the columns of a split
+        modes = np.einsum("scij,tsci->tscj", Q, x)
+        return np.sqrt(np.sum(np.abs(theta) * modes**2 * norms[..., None] ** 2, (2, 3)))
+
+    new = _in_basis(Q, exact.growth(theta.ravel(), step_size, steps).reshape(-1, *theta.shape))
+    g = exact.growth(previous[0].ravel(), step_size, steps)
+    old = _in_basis(previous[1], g.reshape(-1, *previous[0].shape))
+    old = np.pad(old, [(0, 0)] * 3 + [(0, new.shape[-1] - old.shape[-1])])
+    with np.errstate(invalid="ignore"):
+        change = energy(new - old) / np.maximum(energy(new), np.finfo(float).tiny)
+    return float(np.max(np.where(np.isfinite(change), change, np.inf)))
+
+
+def _with_room(array: Array, room: int) -> Array:
+    return jnp.pad(array, [(0, 0), (0, 0), (0, room), (0, 0)])
+
+
+def _apply_impl(similarity, places, vectors, vector, at):
+    """Send v through S; return it stored, S v on the rest and on the training nodes."""
+    num_splits, num_columns, _ = vector.shape
+    vectors = jax.lax.dynamic_update_index_in_dim(vectors, vector, at, 2)
+    padded = jnp.pad(vector, ((0, 0), (0, 0), (0, 1)))  # the last place: not training
+    spread = jnp.take_along_axis(padded, places.position[:, None, :], axis=2)
+    flat = spread.reshape(num_splits * num_columns, -1).T
+    product = similarity(flat).T.reshape(spread.shape)
+
+    def pick(index):
+        return product.at[
+            jnp.arange(num_splits)[:, None, None],
+            jnp.arange(num_columns)[None, :, None],
+            index[:, None, :],
+        ].get(mode="fill", fill_value=0)
+
+    return vectors, pick(places.rest), pick(places.train)
+
+
+def _orthogonalize_impl(vectors, vector, product):
+    """Return the next vector, α and β; twice, since once is not enough in float32."""
+    alpha = jnp.einsum("scl,scl->sc", vector, product)
+    scale = jnp.linalg.norm(product, axis=-1)
+    for _ in range(2):
+        overlap = jnp.einsum("scml,scl->scm", vectors, product, precision="highest")
+        product -= jnp.einsum("scml,scm->scl", vectors, overlap, precision="highest")
+    beta = jnp.linalg.norm(product, axis=-1)
+    # Below round-off of the product the space is complete: stop this column for good.
+    alive = beta > 4 * jnp.finfo(product.dtype).eps * scale
+    beta = jnp.where(alive, beta, 0)
+    scaled = product / jnp.where(alive, beta, 1)[..., None]
+    return jnp.where(alive[..., None], scaled, 0), alpha, beta
+
+
+def _store_impl(images, image, at):
+    return jax.lax.dynamic_update_index_in_dim(images, image, at, 2)
+
+
+_apply = jax.jit(_apply_impl, donate_argnums=2)
+_orthogonalize = jax.jit(_orthogonalize_impl)
+_store = jax.jit(_store_impl, donate_argnums=0)

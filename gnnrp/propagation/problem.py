@@ -1,0 +1,120 @@
+"""What a run is asked: targets, masks and start, checked once and laid out for devices."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from gnnrp import _checks
+from gnnrp.types import Split
+
+
+class Part(NamedTuple):
+    """The nodes a metric looks at, padded to one length a split."""
+
+    index: Int[Array, "s q"]  # nodes; the padding repeats node 0
+    targets: Float[Array, "s q c"]  # NaN where unknown
+    mask: Bool[Array, "s q"]  # false in the padding
+
+
+class Problem(NamedTuple):
+    """Targets, splits and start of a run."""
+
+    targets: Float[Array, "n c"]  # zero where unknown
+    known: Bool[Array, "n c"] | None  # None: every training target is known
+    train: Bool[np.ndarray, "s n"]
+    initial: Float[Array, "s n c"] | None  # F_0; None: zero
+    val: Part
+    test: Part
+
+
+def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
+    """Check the arguments of a run and lay them out.
+
+    Args:
+        targets: Y, n x c, floating; NaN where unknown.
+        split: masks (n,) or (s, n).
+        initial: F_0, (n, c) or (s, n, c), or None.
+
+    Raises:
+        ValueError: shapes that do not fit, infinite targets, a split without a training
+            node, a training node that is also in another part.
+        TypeError: masks that are not boolean.
+    """
+    y = np.asarray(targets)
+    if y.ndim != 2 or not np.issubdtype(y.dtype, np.floating):
+        msg = f"targets must be floats of shape (n, c), got {y.dtype} {y.shape}"
+        raise ValueError(msg)
+    if np.isinf(y).any():
+        msg = f"targets must not be infinite, and row {_first(np.isinf(y))} is"
+        raise ValueError(msg)
+    train, val, test = (_mask(name, part, len(y)) for name, part in _named(split))
+    for name, part in (("val", val), ("test", test)):
+        _checks.shape(f"{name} mask", part, train.shape)
+        if (train & part).any():
+            node = _first((train & part).any(axis=0))
+            msg = f"node {node} is in both the train and the {name} mask"
+            raise ValueError(msg)
+    if not train.any(axis=1).all():
+        msg = f"split {_first(~train.any(axis=1))} has no training node"
+        raise ValueError(msg)
+    finite = np.isfinite(y)
+    known = None if finite[train.any(axis=0)].all() else jnp.asarray(finite)
+    dtype = jnp.asarray(y[:0]).dtype  # float32 unless JAX has float64 enabled
+    return Problem(
+        jnp.asarray(np.where(finite, y, 0), dtype),
+        known,
+        train,
+        None if initial is None else _initial(initial, (len(train), *y.shape), dtype),
+        _part(y, val),
+        _part(y, test),
+    )
+
+
+def _named(split: Split) -> list[tuple[str, Any]]:
+    return [("train", split.train), ("val", split.val), ("test", split.test)]
+
+
+def _first(flags: np.ndarray) -> int:
+    return int(np.argwhere(flags)[0, 0])
+
+
+def _mask(name: str, mask: Any, num_nodes: int) -> Bool[np.ndarray, "s n"]:
+    array = np.asarray(mask)
+    if array.dtype != np.bool_:
+        msg = f"the {name} mask must be boolean, got {array.dtype}"
+        raise TypeError(msg)
+    if array.ndim not in {1, 2} or array.shape[-1] != num_nodes:
+        msg = (
+            f"the {name} mask must have shape ({num_nodes},) or (s, {num_nodes}), "
+            f"got {array.shape}"
+        )
+        raise ValueError(msg)
+    return np.atleast_2d(array)
+
+
+def _initial(initial: Any, shape: tuple[int, ...], dtype: Any) -> Float[Array, "s n c"]:
+    start = jnp.asarray(initial, dtype)
+    if start.shape not in {shape, shape[1:]}:
+        msg = f"initial must have shape {shape[1:]} or {shape}, got {start.shape}"
+        raise ValueError(msg)
+    if not bool(jnp.isfinite(start).all()):
+        msg = "initial must be finite"
+        raise ValueError(msg)
+    return jnp.broadcast_to(start, shape)
+
+
+def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
+    # The length is rounded up to a power of two, so that masks of about the same size
+    # share one trace.
+    longest = max(1, int(mask.sum(axis=1).max()))
+    width = min(1 << (longest - 1).bit_length(), max(1, mask.shape[1]))
+    index = np.zeros((len(mask), width), np.int32)
+    inside = np.zeros((len(mask), width), bool)
+    for row, flags, entries in zip(index, inside, mask, strict=True):
+        row[: entries.sum()] = np.flatnonzero(entries)
+        flags[: entries.sum()] = True
+    return Part(
+        jnp.asarray(index), jnp.asarray(targets[index]), jnp.asarray(inside)
+    )

@@ -1,0 +1,214 @@
+"""Residual propagation (RP): gradient descent in function space, without weights.
+
+``init`` and ``step`` are the algorithm. ``run`` drives it over many steps and splits,
+keeps the best step by validation, and takes the shortest way there (see ``run``).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from gnnrp import _checks
+from gnnrp.propagation import _closed, _iterated, exact, losses, selection
+from gnnrp.propagation.problem import Problem, make_problem
+from gnnrp.propagation.similarity import as_pytree
+from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
+
+METHODS = ("auto", "exact", "krylov", "iterate")
+_EXACT_UP_TO = 2_000  # training nodes: 64 MB and about two seconds of eigh
+_KRYLOV_FROM = 32  # steps: about as many products as a Krylov space needs
+_KRYLOV_BYTES = 2**31  # for the Krylov vectors
+
+# ``_iterated`` owns the state, so that the pure step and the driver share one.
+State = _iterated.State
+init = _iterated.init
+step = _iterated.step
+residuals = _iterated.residuals
+
+
+class Report(NamedTuple):
+    """How a run was made and what the spectrum says of it."""
+
+    method: str  # "exact", "krylov" or "iterate"
+    reason: str
+    num_steps: int  # steps looked at; fewer than asked for if patience ended them
+    diverged: Bool[np.ndarray, "*s"]  # the residual grew, or is not finite
+    convergence: tuple[exact.Convergence, ...] | None  # one a split; None: not known
+    error: float  # estimated relative error of the predictions ("krylov"), else 0
+
+
+class Trajectory(NamedTuple):
+    """What a run found; curves start after the first step."""
+
+    train_residual: Float[np.ndarray, "*s t"]  # RMS of the residual that step t sent
+    val: Float[np.ndarray, "*s t"]
+    test: Float[np.ndarray, "*s t"]
+    best_step: Int[np.ndarray, "*s"]
+    best_val: Float[np.ndarray, "*s"]
+    best_test: Float[np.ndarray, "*s"]
+    predictions: Float[np.ndarray, "*s n c"]  # F at the best step, of all nodes
+    report: Report
+
+
+def run(
+    similarity: LinearMap,
+    targets: Float[Any, "n c"],
+    split: Split,
+    *,
+    step_size: Scalar,
+    num_steps: int,
+    metric: MetricFn,
+    residual_fn: ResidualFn = losses.squared,
+    initial: Float[Any, "*s n c"] | None = None,
+    method: str = "auto",
+    select: str = "first",
+    patience: int | None = None,
+    callback: Callable[[int, int], None] | None = None,
+) -> Trajectory:
+    """Run RP and keep, for each split, the step with the best validation value.
+
+    Methods: "iterate" takes the steps one by one and serves every loss; "exact" takes
+    all of them from the eigenvectors of S_XX, "krylov" from a Krylov space, both for
+    the squared loss and a symmetric S. "auto" is "exact" up to 2,000 training nodes,
+    "krylov" beyond for more than 32 steps if its vectors fit 2 GiB, else "iterate".
+
+    Args:
+        similarity: S.
+        targets: Y; NaN where unknown (such entries are never fed back). Rows outside
+            the training mask are only used by the metric.
+        split: masks (n,), or (s, n) for several splits at once, which then share each
+            product. Without a validation node the last step is kept.
+        step_size: η > 0.
+        num_steps: t.
+        metric: such as ``metrics.accuracy``.
+        residual_fn: see ``losses``.
+        initial: F_0, zero if left out; predictions of another model, say.
+        method: see above.
+        select: "first" or "last" of several best steps.
+        patience: stop after so many steps without a better validation value.
+        callback: called with (done, total) now and then.
+
+    Raises:
+        ValueError: shapes, masks or settings that do not fit; a method that does not
+            serve the loss or the similarity.
+
+    Source: Eq. 6 and Algorithm 1 (App. D.3). Its "while validation performance
+    increases" is not what produced the published numbers; a fixed number of steps is.
+    """
+    _checks.one_of("method", method, METHODS)
+    _checks.one_of("select", select, selection.RULES)
+    _checks.positive("step_size", float(step_size))
+    _checks.at_least("num_steps", num_steps, 1)
+    if patience is not None:
+        _checks.at_least("patience", patience, 1)
+    problem = make_problem(targets, split, initial)
+    similarity = as_pytree(similarity)
+    method, reason = _choose(method, similarity, problem, residual_fn, num_steps)
+    limit = np.iinfo(np.int32).max if patience is None else patience
+    choice = {"rule": select, "patience": jnp.asarray(limit, jnp.int32)}
+    if method == "iterate":
+        found = _iterated.run(
+            similarity,
+            problem,
+            step_size=step_size,
+            num_steps=num_steps,
+            metric=metric,
+            residual_fn=residual_fn,
+            callback=callback,
+            **choice,
+        )
+    else:
+        forms, error = _closed.forms(
+            method,
+            similarity,
+            problem,
+            step_size=float(step_size),
+            num_steps=num_steps,
+            max_bytes=_KRYLOV_BYTES,
+            callback=callback,
+        )
+        found = _closed.run(forms, problem, num_steps, metric=metric, **choice)
+        found = found._replace(error=error)
+    return _trajectory(found, problem, method, reason, single=np.ndim(split.train) == 1)
+
+
+def _choose(
+    method: str,
+    similarity: LinearMap,
+    problem: Problem,
+    residual_fn: ResidualFn,
+    num_steps: int,
+) -> tuple[str, str]:
+    """Return the method and why, or refuse one that cannot serve."""
+    obstacle = None
+    if residual_fn is not losses.squared:
+        obstacle = "only the squared loss has a closed form"
+    elif problem.known is not None:
+        obstacle = "some training targets are unknown, so the columns differ in S_XX"
+    elif method != "iterate" and not _is_symmetric(similarity, problem):
+        obstacle = "the similarity is not symmetric"
+    if method != "auto":
+        if obstacle and method != "iterate":
+            msg = f'method={method!r} does not serve: {obstacle}; use method="iterate"'
+            raise ValueError(msg)
+        return method, "asked for"
+    if obstacle:
+        return "iterate", obstacle
+    num_train = int(problem.train.sum(axis=1).max())
+    if num_train <= _EXACT_UP_TO:
+        return "exact", f"{num_train} training nodes: eigenvectors of S_XX at hand"
+    vectors = _closed.krylov_capacity(problem, _KRYLOV_BYTES)
+    if num_steps <= _KRYLOV_FROM:
+        return "iterate", f"{num_steps} steps are no more than a Krylov space needs"
+    if vectors < _KRYLOV_FROM:
+        return "iterate", f"only {vectors} Krylov vectors fit {_KRYLOV_BYTES >> 30} GiB"
+    return "krylov", f"{num_train} training nodes, {num_steps} steps"
+
+
+def _is_symmetric(similarity: LinearMap, problem: Problem) -> bool:
+    """Compare <u, S v> with <S u, v> for two random vectors on the nodes."""
+    shape = (problem.targets.shape[0], 2)
+    u, v = np.random.default_rng(0).standard_normal((2, *shape))
+    u, v = (jnp.asarray(x, problem.targets.dtype) for x in (u, v))
+    Su, Sv = jax.jit(lambda S, x: S(x))(similarity, jnp.concatenate([u, v], 1)).T.reshape(
+        2, 2, -1
+    )
+    left, right = jnp.sum(u.T * Sv, 1), jnp.sum(Su * v.T, 1)
+    size = jnp.linalg.norm(u, axis=0) * jnp.linalg.norm(Sv, axis=1)
+    eps = jnp.finfo(left.dtype).eps
+    return bool(jnp.all(jnp.abs(left - right) <= 100 * eps * size))
+
+
+def _trajectory(
+    found: _iterated.Found, problem: Problem, method: str, reason: str, *, single: bool
+) -> Trajectory:
+    norms = found.train_residual
+    with np.errstate(invalid="ignore", over="ignore"):
+        # A residual that ends 1 percent above its start is growing, not rounding.
+        diverged = ~(norms[:, -1] <= 1.01 * norms[:, 0])
+    steps = found.selection.step
+    rows = np.arange(len(steps))
+    at = np.maximum(np.asarray(steps), 1) - 1
+    convergence = found.convergence
+    report = Report(
+        method, reason, norms.shape[1], diverged, convergence, float(found.error)
+    )
+    val, test = found.val, found.test
+    result = Trajectory(
+        norms,
+        val,
+        test,
+        np.asarray(steps),
+        val[rows, at],
+        test[rows, at],
+        np.asarray(found.predictions),
+        report,
+    )
+    if not single:
+        return result
+    curves = (part[0] for part in result[:-1])
+    return Trajectory(*curves, report._replace(diverged=diverged[0]))

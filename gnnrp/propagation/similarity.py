@@ -1,0 +1,175 @@
+"""What residuals flow along: similarities S as linear maps V -> S V, never formed.
+
+Each map is a pytree with one operation: arrays are leaves, powers are static, so that a
+map is an argument of ``jit``. Wherever a map is taken, a plain function is too.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from gnnrp import spmm
+from gnnrp.propagation import label
+from gnnrp.types import LinearMap, Scalar
+
+
+def _static() -> int:
+    return dataclasses.field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Power:
+    """V -> A^K V, the similarity of basic RP; PSD if K is even or A is.
+
+    Source: Eq. 6.
+    """
+
+    adjacency: LinearMap
+    power: int = _static()
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return A^K V."""
+        return spmm.iterate(self.adjacency, lambda new, *_: new, v, self.power)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LazyWalk:
+    """V -> (α A + (1 - α) I)^K V: each hop stays in place with weight 1 - α.
+
+    PSD for every K if α <= 1 / (1 - λ_min(A)), so always for α <= 1/2. (The paper says
+    α >= 1/2, the wrong way round.) Not the restart of ``Restart``.
+
+    Source: App. B.2, last paragraph; B of the generalized RP (App. E.1).
+    """
+
+    adjacency: LinearMap
+    power: int = _static()
+    alpha: Scalar = 1.0
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return (α A + (1 - α) I)^K V."""
+
+        def hop(new, old, _):
+            alpha = jnp.asarray(self.alpha, old.dtype)
+            return alpha * new + (1 - alpha) * old
+
+        return spmm.iterate(self.adjacency, hop, v, self.power)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Restart:
+    """V -> LP(V; k, α): label propagation that restarts from V at each of k hops.
+
+    Source: Eq. 3 and 8, one choice of LP*.
+    """
+
+    adjacency: LinearMap
+    num_iterations: int = _static()
+    alpha: Scalar = 0.9
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return LP(V; k, α)."""
+        return label.propagate(
+            self.adjacency, v, num_iterations=self.num_iterations, alpha=self.alpha
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Sandwich:
+    """V -> B (M (B V)): the generalized RP for a walk B and a feature kernel M.
+
+    Symmetric if B and M are; PSD if M is too.
+
+    Source: Eq. 31 (App. E.1), with the kernel normalized, which the paper leaves out
+    (``kernels.features.normalized``).
+    """
+
+    outer: LinearMap
+    inner: LinearMap
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return B M B V."""
+        return self.outer(self.inner(self.outer(v)))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """V -> M V for a matrix that is held: a kernel, an NTK."""
+
+    matrix: Float[Array, "n n"]
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return M V, in full precision on every device."""
+        return jnp.matmul(self.matrix, v, precision=jax.lax.Precision.HIGHEST)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Probability:
+    """V -> D S D V, D = diag(p (1 - p)): the kernel of sigmoid outputs p.
+
+    It moves with p. With ``losses.reweighted`` it gives the paper's cross-entropy
+    update, dp/dt = η D S D [c(R), 0] = η D S [R, 0], which is exact for the flow only;
+    discrete RP runs in logits (``losses.sigmoid``).
+
+    Source: App. C.2, corrected.
+    """
+
+    similarity: LinearMap
+    probabilities: Float[Array, "n k"]
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return D S D V."""
+        slope = self.probabilities * (1 - self.probabilities)
+        return slope * self.similarity(slope * v)
+
+
+def as_pytree(similarity: LinearMap) -> LinearMap:
+    """Return the map as an argument for ``jit``: a plain function becomes static."""
+    if jax.tree_util.all_leaves([similarity]):
+        return jax.tree_util.Partial(similarity)
+    return similarity
+
+
+def columns(
+    similarity: LinearMap,
+    index: Int[np.ndarray, " l"],
+    num_nodes: int,
+    *,
+    dtype: jnp.dtype | None = None,
+    max_bytes: int = 2**29,
+) -> Float[np.ndarray, "n l"]:
+    """Return S[:, index] on the host, by sending unit vectors through the map.
+
+    Args:
+        similarity: the map.
+        index: the columns.
+        num_nodes: n.
+        dtype: of the unit vectors; JAX's default float if left out.
+        max_bytes: how much one block of unit vectors may take.
+    """
+    dtype = jnp.dtype(dtype or jnp.zeros(0).dtype)
+    block = max(1, min(len(index), max_bytes // max(1, num_nodes * dtype.itemsize)))
+    out = np.empty((num_nodes, len(index)), dtype)
+    for start in range(0, len(index), block):
+        part = jnp.asarray(index[start : start + block])
+        out[:, start : start + len(part)] = _unit_columns(
+            as_pytree(similarity), part, num_nodes, dtype
+        )
+    return out
+
+
+def _unit_columns_impl(similarity, part, num_nodes, dtype):
+    units = jnp.zeros((num_nodes, len(part)), dtype)
+    return similarity(units.at[part, jnp.arange(len(part))].set(1))
+
+
+_unit_columns = jax.jit(_unit_columns_impl, static_argnames=("num_nodes", "dtype"))

@@ -1,0 +1,28 @@
+"""The roles that functions, maps and numbers play, each named once."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+Scalar: TypeAlias = float | Float[Array, ""]
+"""A number, or a traced one."""
+
+LinearMap: TypeAlias = Callable[[jax.Array], jax.Array]
+"""V -> S V for a fixed n x n matrix S and any V of shape (n, k)."""
+
+ResidualFn: TypeAlias = Callable[[jax.Array, jax.Array], jax.Array]
+"""(targets, predictions) -> minus the gradient of the loss in the predictions."""
+
+MetricFn: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+"""(scores (m, c), targets (m, c), mask (m,)) -> a scalar, larger is better."""
+
+
+class Split(NamedTuple):
+    """Which nodes are fed back, chosen by and judged on; one split, or s at once."""
+
+    train: Bool[np.ndarray, "*s n"]
+    val: Bool[np.ndarray, "*s n"]
+    test: Bool[np.ndarray, "*s n"]
