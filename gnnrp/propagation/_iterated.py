@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp.propagation import exact, losses, selection
-from gnnrp.propagation.problem import Part, Problem
+from gnnrp.propagation.problem import Part, Problem, evaluate
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar
 
 _BUFFER = 256  # steps between two looks by the host, at most
@@ -118,18 +118,19 @@ def run(
     num_splits, num_nodes = problem.train.shape
     shape = (num_nodes, num_splits, problem.targets.shape[1])
     dtype = problem.targets.dtype
-    start = jnp.zeros(shape, dtype)
+    start = np.zeros(shape, dtype)
     if problem.initial is not None:
-        start = jnp.moveaxis(problem.initial, 0, 1)
-    carry = _Carry(
-        init(start, start),
-        start.copy(),
-        selection.init(num_splits, dtype),
-        jnp.zeros((3, _BUFFER, num_splits), dtype),
-    )
-    mask = jnp.asarray(problem.train.T[:, :, None])
+        start = np.moveaxis(problem.initial, 0, 1)
+    mask = problem.train.T[:, :, None]
     if problem.known is not None:
-        mask &= problem.known[:, None, :]
+        mask = mask & problem.known[:, None, :]
+    carry = _Carry(
+        State(jnp.array(start), jnp.array(0, jnp.int32)),
+        jnp.array(start),
+        selection.init(num_splits, dtype),
+        jnp.array(np.zeros((3, _BUFFER, num_splits), dtype)),
+    )
+    device, mask = jax.device_put((problem._replace(train=None), mask))
     settings = (jnp.asarray(step_size, dtype), patience, mask)
     advance = functools.partial(
         _advance, metric=metric, residual_fn=residual_fn, rule=rule
@@ -138,7 +139,6 @@ def run(
     while done < num_steps and not np.all(carry.chosen.stopped):
         began = time.perf_counter()
         count = min(count, num_steps - done)
-        device = problem._replace(train=None)  # pyright: ignore[reportArgumentType]
         carry = advance(carry, similarity, device, settings, count)
         curves.append(np.asarray(carry.curves[:, :count]))
         done += count
@@ -149,15 +149,6 @@ def run(
     norms, val, test = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)
     predictions = np.moveaxis(np.asarray(carry.best), 1, 0)
     return Found(norms, val, test, carry.chosen, predictions, None, 0.0)
-
-
-def evaluate(
-    metric: MetricFn, part: Part, predictions: Float[Array, "n s c"]
-) -> Float[Array, " s"]:
-    """Return the metric of each split on its part."""
-    splits = jnp.arange(predictions.shape[1])[:, None]
-    scores = predictions[part.index, splits]
-    return jax.vmap(metric)(scores, part.targets, part.mask)
 
 
 def judged(

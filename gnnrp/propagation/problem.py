@@ -1,30 +1,32 @@
-"""What a run is asked: targets, masks and start, checked once and laid out for devices."""
+"""What a run is asked: targets, masks and start, checked once, held on the host."""
 
+import functools
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _checks
-from gnnrp.types import Split
+from gnnrp.types import MetricFn, Split
 
 
 class Part(NamedTuple):
     """The nodes a metric looks at, padded to one length a split."""
 
-    index: Int[Array, "s q"]  # nodes; the padding repeats node 0
-    targets: Float[Array, "s q c"]  # NaN where unknown
-    mask: Bool[Array, "s q"]  # false in the padding
+    index: Int[Any, "s q"]  # nodes; the padding repeats node 0
+    targets: Float[Any, "s q c"]  # NaN where unknown
+    mask: Bool[Any, "s q"]  # false in the padding
 
 
 class Problem(NamedTuple):
-    """Targets, splits and start of a run."""
+    """Targets, splits and start of a run; numpy, until a driver moves it to a device."""
 
-    targets: Float[Array, "n c"]  # zero where unknown
-    known: Bool[Array, "n c"] | None  # None: every training target is known
-    train: Bool[np.ndarray, "s n"]
-    initial: Float[Array, "s n c"] | None  # F_0; None: zero
+    targets: Float[Any, "n c"]  # zero where unknown
+    known: Bool[Any, "n c"] | None  # None: every training target is known
+    train: Bool[Any, "s n"]
+    initial: Float[Any, "s n c"] | None  # F_0; None: zero
     val: Part
     test: Part
 
@@ -60,16 +62,35 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
         msg = f"split {_first(~train.any(axis=1))} has no training node"
         raise ValueError(msg)
     finite = np.isfinite(y)
-    known = None if finite[train.any(axis=0)].all() else jnp.asarray(finite)
-    dtype = jnp.asarray(y[:0]).dtype  # float32 unless JAX has float64 enabled
+    known = None if finite[train.any(axis=0)].all() else finite
+    dtype = jnp.zeros(0).dtype  # float32 unless JAX has float64 enabled
+    y = y.astype(dtype)
     return Problem(
-        jnp.asarray(np.where(finite, y, 0), dtype),
+        np.where(finite, y, 0),
         known,
         train,
         None if initial is None else _initial(initial, (len(train), *y.shape), dtype),
         _part(y, val),
         _part(y, test),
     )
+
+
+def evaluate(
+    metric: MetricFn, part: Part, predictions: Float[Array, "n s c"]
+) -> Float[Array, " s"]:
+    """Return the metric of each split on its part."""
+    splits = jnp.arange(predictions.shape[1])[:, None]
+    scores = predictions[part.index, splits]
+    return jax.vmap(metric)(scores, part.targets, part.mask)
+
+
+@functools.partial(jax.jit, static_argnames="metric")
+def judge(
+    problem: Problem, predictions: Float[Array, "n s c"], *, metric: MetricFn
+) -> Float[Array, "2 s"]:
+    """Return the metric of each split on its validation and its test nodes."""
+    parts = (problem.val, problem.test)
+    return jnp.stack([evaluate(metric, part, predictions) for part in parts])
 
 
 def _named(split: Split) -> list[tuple[str, Any]]:
@@ -94,15 +115,17 @@ def _mask(name: str, mask: Any, num_nodes: int) -> Bool[np.ndarray, "s n"]:
     return np.atleast_2d(array)
 
 
-def _initial(initial: Any, shape: tuple[int, ...], dtype: Any) -> Float[Array, "s n c"]:
-    start = jnp.asarray(initial, dtype)
+def _initial(
+    initial: Any, shape: tuple[int, ...], dtype: Any
+) -> Float[np.ndarray, "s n c"]:
+    start = np.asarray(initial, dtype)
     if start.shape not in {shape, shape[1:]}:
         msg = f"initial must have shape {shape[1:]} or {shape}, got {start.shape}"
         raise ValueError(msg)
-    if not bool(jnp.isfinite(start).all()):
+    if not np.isfinite(start).all():
         msg = "initial must be finite"
         raise ValueError(msg)
-    return jnp.broadcast_to(start, shape)
+    return np.broadcast_to(start, shape)
 
 
 def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
@@ -115,6 +138,4 @@ def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
     for row, flags, entries in zip(index, inside, mask, strict=True):
         row[: entries.sum()] = np.flatnonzero(entries)
         flags[: entries.sum()] = True
-    return Part(
-        jnp.asarray(index), jnp.asarray(targets[index]), jnp.asarray(inside)
-    )
+    return Part(index, targets[index], inside)

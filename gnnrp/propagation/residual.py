@@ -19,7 +19,7 @@ from gnnrp.propagation.similarity import as_pytree
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 METHODS = ("auto", "exact", "krylov", "iterate")
-_EXACT_UP_TO = 2_000  # training nodes: 64 MB and about two seconds of eigh
+EXACT_UP_TO = 2_000  # training nodes: 64 MB and about two seconds of eigh
 _KRYLOV_FROM = 32  # steps: about as many products as a Krylov space needs
 _KRYLOV_BYTES = 2**31  # for the Krylov vectors
 
@@ -159,7 +159,7 @@ def _choose(
     if obstacle:
         return "iterate", obstacle
     num_train = int(problem.train.sum(axis=1).max())
-    if num_train <= _EXACT_UP_TO:
+    if num_train <= EXACT_UP_TO:
         return "exact", f"{num_train} training nodes: eigenvectors of S_XX at hand"
     vectors = _closed.krylov_capacity(problem, _KRYLOV_BYTES)
     if num_steps <= _KRYLOV_FROM:
@@ -171,16 +171,17 @@ def _choose(
 
 def _is_symmetric(similarity: LinearMap, problem: Problem) -> bool:
     """Compare <u, S v> with <S u, v> for two random vectors on the nodes."""
-    shape = (problem.targets.shape[0], 2)
-    u, v = np.random.default_rng(0).standard_normal((2, *shape))
-    u, v = (jnp.asarray(x, problem.targets.dtype) for x in (u, v))
-    Su, Sv = jax.jit(lambda S, x: S(x))(similarity, jnp.concatenate([u, v], 1)).T.reshape(
-        2, 2, -1
-    )
-    left, right = jnp.sum(u.T * Sv, 1), jnp.sum(Su * v.T, 1)
-    size = jnp.linalg.norm(u, axis=0) * jnp.linalg.norm(Sv, axis=1)
-    eps = jnp.finfo(left.dtype).eps
-    return bool(jnp.all(jnp.abs(left - right) <= 100 * eps * size))
+    num_nodes = problem.targets.shape[0]
+    draw = np.random.default_rng(0).standard_normal((num_nodes, 4))
+    x = draw.astype(problem.targets.dtype)
+    Sx = np.asarray(_product(similarity, x))
+    u, v, Su, Sv = x[:, :2], x[:, 2:], Sx[:, :2], Sx[:, 2:]
+    gap = np.abs(np.sum(u * Sv, axis=0) - np.sum(Su * v, axis=0))
+    size = np.linalg.norm(u, axis=0) * np.linalg.norm(Sv, axis=0)
+    return bool(np.all(gap <= 100 * np.finfo(x.dtype).eps * size))
+
+
+_product = jax.jit(lambda similarity, v: similarity(v))
 
 
 def _trajectory(

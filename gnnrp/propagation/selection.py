@@ -1,9 +1,11 @@
 """Which step to keep: the best by validation, with ties and patience stated."""
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 RULES = ("first", "last")
@@ -22,10 +24,10 @@ def init(num_splits: int, dtype: jnp.dtype) -> Selection:
     """Return the choice before the first step."""
     # Each its own buffer: drivers donate them.
     return Selection(
-        jnp.full(num_splits, -jnp.inf, dtype),
-        jnp.zeros(num_splits, jnp.int32),
-        jnp.zeros(num_splits, jnp.int32),
-        jnp.zeros(num_splits, bool),
+        jnp.array(np.full(num_splits, -np.inf, dtype)),
+        jnp.array(np.zeros(num_splits, np.int32)),
+        jnp.array(np.zeros(num_splits, np.int32)),
+        jnp.array(np.zeros(num_splits, bool)),
     )
 
 
@@ -60,6 +62,7 @@ def update(
     ), kept
 
 
+@functools.partial(jax.jit, static_argnames="rule")
 def over_curve(
     values: Float[Array, "s t"], *, rule: str, patience: Int[Array, ""]
 ) -> Selection:

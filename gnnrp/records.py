@@ -1,0 +1,157 @@
+"""The record of a run: one JSON object of plain numbers, with what produced them."""
+
+import dataclasses
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from gnnrp.baselines import Line
+from gnnrp.datasets import Dataset
+from gnnrp.presets import PUBLISHED, Settings
+
+if TYPE_CHECKING:
+    from gnnrp.propagation.residual import Trajectory
+
+
+def make(
+    dataset: Dataset,
+    settings: Settings,
+    trajectory: "Trajectory",
+    lines: dict[str, Line],
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """Return the record; scores in percent, deviations with ddof 1 over the splits."""
+    found = trajectory
+    published = PUBLISHED.get(dataset.name)
+    return {
+        "dataset": dataset.name,
+        "metric": dataset.metric,
+        "unit": "percent",
+        "method": "rp" if settings.kernel is None else "generalized-rp",
+        "settings": dataclasses.asdict(settings),
+        "splits": [
+            {"split": i, "val": percent(val), "test": percent(test), "best_step": int(t)}
+            for i, (val, test, t) in enumerate(
+                zip(found.best_val, found.best_test, found.best_step, strict=True)
+            )
+        ],
+        **summary(found.best_val, found.best_test),
+        "published": None if published is None else published._asdict(),
+        "baselines": {
+            name: {
+                **summary(line.val, line.test),
+                "settings": line.settings,
+                "test_by_iterations": {k: percent(v) for k, v in line.grid.items()},
+            }
+            for name, line in lines.items()
+        },
+        "report": _report(found),
+        "seconds": {name: round(value, 4) for name, value in seconds.items()},
+        "peak_memory_bytes": peak_memory(),
+        "device": str(jax.devices()[0].device_kind),
+        "platform": jax.default_backend(),
+        "dtype": str(found.predictions.dtype),
+        "versions": versions(),
+        "commit": commit(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "files": dataset.files,
+    }
+
+
+def summary(val: np.ndarray, test: np.ndarray) -> dict[str, float | None]:
+    """Return mean and deviation over the splits, in percent."""
+    out = {}
+    for name, values in (("val", val), ("test", test)):
+        values = np.asarray(values, np.float64)
+        out[f"{name}_mean"] = percent(np.mean(values))
+        out[f"{name}_std"] = percent(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return out
+
+
+def percent(value: Any) -> float | None:
+    """Return 100 times the value, to the digits that float32 holds; None for NaN."""
+    number = float(value)
+    return None if np.isnan(number) else round(100 * number, 4)
+
+
+def peak_memory() -> int:
+    """Return the most memory this process has held, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes."""
+    packages = ("gnnrp", "jax", "jaxlib", "numpy", "scipy")
+    return {"python": platform.python_version()} | {
+        name: metadata.version(name) for name in packages
+    }
+
+
+def commit() -> str | None:
+    """Return the commit of the checkout this package is run from, if it is one."""
+    folder = Path(__file__).parent
+    if not (folder.parent / ".git").exists():
+        return None
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def dumps(record: dict[str, Any]) -> str:
+    """Return the record as JSON that every parser takes (NaN and infinity as null)."""
+    return json.dumps(_plain(record), indent=2, allow_nan=False)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name beside it, then rename: all or nothing."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _report(found: "Trajectory") -> dict[str, Any]:
+    report = found.report
+    convergence = report.convergence or ()
+    return {
+        "solver": report.method,
+        "reason": report.reason,
+        "num_steps": report.num_steps,
+        "diverged": [bool(x) for x in report.diverged],
+        "relative_error": report.error,
+        "convergence": [part._asdict() for part in convergence],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Turn numpy's types into JSON's."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
