@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -46,7 +47,10 @@ def run(
     Source: Proposition 3.1.
     """
     problem = make_problem(targets, splits)
-    lines = {"majority": _majority(problem, metric), "lp": _lp(matrix, problem, metric, callback)}
+    lines = {
+        "majority": _majority(problem, metric),
+        "lp": _lp(matrix, problem, metric, callback),
+    }
     if with_plain:
         by_val = lines["lp"].settings.pop("val_by_iterations")
         power = 1 + int(np.argmax(by_val[:10]))
@@ -88,10 +92,9 @@ def _lp(
         return np.asarray(judge(device, scores, metric=metric))
 
     current, tried = jnp.array(start), {}
-    for k in range(1, max(LP_ITERATIONS) + 1):
-        current = _hop(matrix, current)
-        if k in LP_ITERATIONS:
-            tried[str(k)] = scores_of(current)
+    for done, k in pairwise((0, *LP_ITERATIONS)):
+        current = _hops(matrix, current, num_iterations=k - done)
+        tried[str(k)] = scores_of(current)
         if callback:
             callback(k, max(LP_ITERATIONS) + 1)
     tried["inf"] = scores_of(_limit(matrix, start))
@@ -106,5 +109,5 @@ def _lp(
     return Line(*tried[best], chosen, grid)
 
 
-_hop = jax.jit(spmm.matmul)
-_limit = jax.jit(functools.partial(label.limit, alpha=LP_ALPHA))
+_hops = jax.jit(label.propagate, static_argnames="num_iterations")
+_limit = jax.jit(functools.partial(label.limit, alpha=LP_ALPHA, tolerance=1e-4))

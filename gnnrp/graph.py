@@ -353,7 +353,10 @@ def _combine(
         return unique, _COMBINE[duplicates].reduceat(weights, starts)
     counts = np.add.reduceat(forward.astype(np.int64), starts)
     sizes = np.diff(np.r_[starts, len(keys)])
-    low, high = np.minimum.reduceat(weights, starts), np.maximum.reduceat(weights, starts)
+    low, high = (
+        np.minimum.reduceat(weights, starts),
+        np.maximum.reduceat(weights, starts),
+    )
     ambiguous = (counts > 1) | (sizes - counts > 1) | (low != high)
     if ambiguous.any():
         where = int(np.argmax(ambiguous))

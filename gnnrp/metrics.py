@@ -15,12 +15,12 @@ def accuracy(
     """Return the share of the masked rows whose largest score is the target's.
 
     Ties go to the first class, so a row that no label reached counts as class 0. NaN if
-    the mask is empty or a masked score is not finite, so that a diverged run never wins.
+    the mask is empty or the largest score is NaN or infinite, so that a diverged run
+    never wins.
     """
     hits = jnp.argmax(scores, axis=-1) == jnp.argmax(targets, axis=-1)
     share = jnp.sum(hits & mask) / jnp.sum(mask)
-    finite = jnp.all(jnp.isfinite(scores) | ~mask[:, None])
-    return jnp.where(finite, share, jnp.nan).astype(scores.dtype)
+    return jnp.where(jnp.isfinite(jnp.max(scores)), share, jnp.nan).astype(scores.dtype)
 
 
 def roc_auc(
@@ -31,13 +31,13 @@ def roc_auc(
     Of all pairs of a positive and a negative row, the share in which the positive
     scores higher, ties counted as half. Targets are 1, 0, or NaN where unknown, which
     are left out. Tasks without both classes are left out of the mean; NaN if none
-    remains or a masked score is not finite.
+    remains or the largest score is NaN or infinite.
     """
     known = mask[:, None] & jnp.isfinite(targets)
     areas = jax.vmap(_area, in_axes=1)(scores, known & (targets > 0), known)
     defined = jnp.isfinite(areas)
     mean = jnp.sum(jnp.where(defined, areas, 0)) / jnp.sum(defined, dtype=areas.dtype)
-    finite = jnp.all(jnp.isfinite(scores) | ~mask[:, None])
+    finite = jnp.isfinite(jnp.max(scores))
     return jnp.where(finite, mean, jnp.nan).astype(scores.dtype)
 
 

@@ -53,7 +53,12 @@ class Figure(NamedTuple):
 
 
 def _generalized(
-    step_size: float, alpha: float, power: int, gamma: float, num_steps: int, **more: Any
+    step_size: float,
+    alpha: float,
+    power: int,
+    gamma: float,
+    num_steps: int,
+    **more: Any,
 ) -> Settings:
     return Settings(
         step_size=step_size,

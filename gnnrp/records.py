@@ -40,7 +40,12 @@ def make(
         "method": "rp" if settings.kernel is None else "generalized-rp",
         "settings": dataclasses.asdict(settings),
         "splits": [
-            {"split": i, "val": percent(val), "test": percent(test), "best_step": int(t)}
+            {
+                "split": i,
+                "val": percent(val),
+                "test": percent(test),
+                "best_step": int(t),
+            }
             for i, (val, test, t) in enumerate(
                 zip(found.best_val, found.best_test, found.best_step, strict=True)
             )

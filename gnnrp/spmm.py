@@ -30,9 +30,13 @@ _REORDER_FROM = 2**15  # below, a column block of the dense side stays in the ca
 class Pattern(NamedTuple):
     """Where the entries stand, sorted by row, then column."""
 
-    rows: Int[Array, " *"]  # row pointers (n + 1) for "bcsr", else a row id an entry (e)
+    rows: Int[
+        Array, " *"
+    ]  # row pointers (n + 1) for "bcsr", else a row id an entry (e)
     columns: Int[Array, " e"]
-    order: Int[Array, " e"] | None  # which entry of ``data`` stands here; None: as stored
+    order: (
+        Int[Array, " e"] | None
+    )  # which entry of ``data`` stands here; None: as stored
 
 
 @jax.tree_util.register_dataclass
@@ -168,7 +172,9 @@ def iterate(
         num_steps: how often.
     """
     if not isinstance(matrix, Matrix):
-        return jax.lax.fori_loop(0, num_steps, lambda _, w: update_fn(matrix(w), w, v), v)
+        return jax.lax.fori_loop(
+            0, num_steps, lambda _, w: update_fn(matrix(w), w, v), v
+        )
     dtype = jnp.promote_types(matrix.data.dtype, v.dtype)
     start = (v[:, None] if v.ndim == 1 else v).astype(dtype)
     if matrix.order is not None:
@@ -295,7 +301,9 @@ def _batchable(shape: tuple[int, int], backend: str) -> Callable:
                 ]
                 return product(*jax.tree.unflatten(structure, args))
 
-            mapped = [x for x, is_mapped in zip(leaves, batched, strict=True) if is_mapped]
+            mapped = [
+                x for x, is_mapped in zip(leaves, batched, strict=True) if is_mapped
+            ]
             return jax.lax.map(one, mapped), True
         stacked = jnp.moveaxis(v, 0, 1).reshape(shape[1], -1)
         out = product(data, pattern, stacked).reshape(shape[0], axis_size, -1)

@@ -69,7 +69,11 @@ def polynomial(
 
 
 def sigmoid(
-    x: Float[Array, "b d"], y: Float[Array, "n d"], gamma: Scalar, *, offset: float = 0.0
+    x: Float[Array, "b d"],
+    y: Float[Array, "n d"],
+    gamma: Scalar,
+    *,
+    offset: float = 0.0,
 ) -> Float[Array, "b n"]:
     """Return tanh(γ <x_i, y_j> + offset); not PSD in general."""
     return jnp.tanh(gamma * linear(x, y) + offset)

@@ -1,16 +1,19 @@
-"""Whole curves of RP from its closed forms, exact or Krylov, evaluated on device.
+"""Whole curves of RP from its closed forms, exact or Krylov.
 
-Both forms say: on some nodes F_t - F_0 = rows a(t), with a(t) small and known for every
-t. The rows stay on device; a(t) comes from the host in float64, in chunks of steps.
+Both forms are sums over modes, F_t - F_0 = Σ_x a_x(t) b_x, with a(t) known for every t on
+the host, in float64, and b on device. As functions of t the modes are nearly dependent:
+some thirty combinations of them carry thousands of steps to round-off, so that the work
+per step is that of a product of width thirty whatever the number of modes.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from gnnrp.propagation import exact, krylov, selection
 from gnnrp.propagation._iterated import Found
@@ -18,15 +21,17 @@ from gnnrp.propagation.problem import Part, Problem
 from gnnrp.propagation.similarity import columns
 from gnnrp.types import LinearMap, MetricFn
 
-_CHUNK_FLOATS = 2**24  # scores of one chunk of steps
+_MODE_FLOATS = 2**22  # a(t) of one span of steps
+_SCORE_FLOATS = 2**19  # scores of one chunk of steps: they stay in the cache
+_RANK = 32  # first width tried
 
 
 class Form(NamedTuple):
     """The closed form of one split."""
 
-    rows_fn: Callable[[np.ndarray], Any]  # nodes -> (q, l) or, by class, (c, l, q)
-    coefficients_fn: Callable[[np.ndarray], np.ndarray]  # steps -> (t, l, c) or (t, c, l)
-    step_axis: int  # where rows want the steps: (l, t, c) or (c, l, t)
+    modes_fn: Callable[[np.ndarray], np.ndarray]  # steps -> a, (t, x)
+    weights: Float[np.ndarray, " x"]  # how large each mode is where it is looked at
+    fields_fn: Callable[[Part], Callable]  # nodes -> ((r, x) -> sums of b, (r, q, c))
     predictions_fn: Callable[[int], np.ndarray]  # step -> F_t of all nodes, (n, c)
     norms_fn: Callable[[np.ndarray], np.ndarray]  # steps -> |R_t|
     convergence: exact.Convergence | None
@@ -34,7 +39,7 @@ class Form(NamedTuple):
 
 def krylov_capacity(problem: Problem, max_bytes: int) -> int:
     """Return how many Krylov vectors fit: each takes n x s x c numbers."""
-    size = problem.targets.size * len(problem.train) * problem.targets.dtype.itemsize
+    size = problem.targets.nbytes * len(problem.train)
     return int(max_bytes // max(1, size))
 
 
@@ -56,7 +61,13 @@ def forms(
             if callback:
                 callback(split + 1, len(problem.train))
         return made, 0.0
-    places = krylov.layout(problem.train)
+    # Each part stands in one piece, so that a slice takes it out.
+    seen = (
+        problem.train | _covered(problem, problem.val) | _covered(problem, problem.test)
+    )
+    others = krylov.padded_index(~seen)
+    rest = np.concatenate([problem.val.index, problem.test.index, others], axis=1)
+    places = krylov.layout(problem.train, rest)
     start = np.pad(_initial_residual(problem), [(0, 0), (0, 1), (0, 0)])
     index = np.asarray(places.train)[..., None]
     residual = np.moveaxis(np.take_along_axis(start, index, axis=1), 2, 1)
@@ -70,7 +81,8 @@ def forms(
         callback=callback,
     )
     count = range(len(problem.train))
-    return [_krylov_form(basis, problem, i, step_size) for i in count], basis.error
+    made = [_krylov_form(basis, places, problem, i, step_size) for i in count]
+    return made, basis.error
 
 
 def run(
@@ -80,15 +92,14 @@ def run(
     *,
     metric: MetricFn,
     rule: str,
-    patience: Int[Array, ""],
+    patience: Int[Any, ""],
 ) -> Found:
     """Evaluate the metric at every step, choose, and form the chosen predictions."""
     steps = np.arange(1, num_steps + 1)
     val, test, norms = [], [], []
     for split, form in enumerate(closed_forms):
-        curves = _curves(form, problem, split, steps, metric)
-        val.append(curves[0])
-        test.append(curves[1])
+        for part, curves in ((problem.val, val), (problem.test, test)):
+            curves.append(_curve(form, problem, split, part, steps, metric))
         fed_back = problem.train[split].sum() * problem.targets.shape[1]
         norms.append(form.norms_fn(steps - 1) / np.sqrt(fed_back))
     val, test, norms = np.stack(val), np.stack(test), np.stack(norms)
@@ -119,10 +130,17 @@ def run(
 
 def _initial_residual(problem: Problem) -> Float[np.ndarray, "s n c"]:
     """Return [R_0, 0] of each split."""
-    start = np.asarray(problem.targets)[None]
+    start = problem.targets[None]
     if problem.initial is not None:
-        start = start - np.asarray(problem.initial)
+        start = start - problem.initial
     return np.where(problem.train[:, :, None], start, 0)
+
+
+def _covered(problem: Problem, part: Part) -> Bool[np.ndarray, "s n"]:
+    out = np.zeros_like(problem.train)
+    for row, index, inside in zip(out, part.index, part.mask, strict=True):
+        row[index[inside]] = True
+    return out
 
 
 def _initial(problem: Problem, split: int) -> Float[np.ndarray, "n c"]:
@@ -140,104 +158,158 @@ def _exact_form(
         columns(similarity, train, len(problem.targets), dtype=dtype), train
     )
     residual = _initial_residual(problem)[split, train].astype(np.float64)
-    modes = factors.eigenvectors.T @ residual
+    coefficients = factors.eigenvectors.T @ residual
 
-    def coefficients(steps):
-        g = exact.growth(factors.eigenvalues, step_size, steps)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return g[:, :, None] * modes
+    def modes(steps):
+        return exact.growth(factors.eigenvalues, step_size, steps)
+
+    def fields(part):
+        rows = jnp.asarray(factors.rows[part.index[split]], dtype)
+        return lambda mix: _exact_fields(
+            rows, (mix[:, :, None] * coefficients).astype(dtype)
+        )
 
     def predictions(step):
         with np.errstate(over="ignore", invalid="ignore"):
-            moved = factors.rows @ coefficients(np.array([step]))[0]
-        return _initial(problem, split) + moved
+            a = modes(np.array([step]))[0]
+            return _initial(problem, split) + factors.rows @ (a[:, None] * coefficients)
 
     return Form(
-        lambda nodes: factors.rows[nodes].astype(dtype),
-        coefficients,
-        1,
+        modes,
+        np.abs(factors.rows).max(axis=0) * np.abs(coefficients).max(axis=1),
+        fields,
         predictions,
-        lambda steps: exact.residual_norms(factors, residual, steps, step_size=step_size),
+        lambda steps: exact.residual_norms(
+            factors, residual, steps, step_size=step_size
+        ),
         exact.convergence(factors, residual, step_size=step_size),
     )
 
 
 def _krylov_form(
-    basis: krylov.Basis, problem: Problem, split: int, step_size: float
+    basis: krylov.Basis,
+    places: krylov.Layout,
+    problem: Problem,
+    split: int,
+    step_size: float,
 ) -> Form:
-    train = problem.train[split]
-    place = np.cumsum(~train) - 1  # of a node among the rest
+    train, rest = problem.train[split], places.rest[split]
+    num_classes, num_vectors = basis.images.shape[1:3]
     one = basis._replace(
         eigenvalues=basis.eigenvalues[split : split + 1],
         eigenvectors=basis.eigenvectors[split : split + 1],
         norms=basis.norms[split : split + 1],
     )
 
-    def coefficients(steps):
-        return krylov.coefficients(one, step_size, steps)[:, 0]
+    def modes(steps):
+        return krylov.coefficients(one, step_size, steps)[:, 0].reshape(len(steps), -1)
 
     def residual(steps):
         return krylov.residual_coefficients(one, step_size, steps)[:, 0]
 
+    def fields(part):
+        first = 0 if part is problem.val else problem.val.index.shape[1]
+        images = basis.images[split][:, :, first : first + part.index.shape[1]]
+        shape = (num_classes, num_vectors)
+        return lambda mix: _krylov_fields(
+            images, mix.reshape(len(mix), *shape).astype(images.dtype)
+        )
+
     def predictions(step):
         at = np.array([step])
         out = _initial(problem, split)
-        rest = np.einsum("cmr,cm->rc", basis.images[split], coefficients(at)[0])
+        a = modes(at)[0].reshape(num_classes, num_vectors)
+        moved = np.einsum("cmr,cm->rc", basis.images[split], a)
         left = np.einsum("cml,cm->lc", basis.vectors[split], residual(at)[0])
-        out[~train] += rest[: np.sum(~train)]
-        out[train] = np.asarray(problem.targets)[train] - left[: train.sum()]
+        inside = rest < len(out)
+        # Nodes that pad a part, or stand in two, are all the same node's value.
+        out[rest[inside]] += moved[inside]
+        out[train] = problem.targets[train] - left[: train.sum()]
         return out
 
     return Form(
-        lambda nodes: basis.images[split][:, :, place[nodes]],
-        coefficients,
-        2,
+        modes,
+        np.ones(num_classes * num_vectors),
+        fields,
         predictions,
         lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),
         None,
     )
 
 
-def _curves(
-    form: Form, problem: Problem, split: int, steps: np.ndarray, metric: MetricFn
-) -> Float[np.ndarray, "2 t"]:
-    parts = [_of_split(part, split) for part in (problem.val, problem.test)]
-    start = [np.zeros((1, 1), problem.targets.dtype)] * 2
+def _curve(
+    form: Form,
+    problem: Problem,
+    split: int,
+    part: Part,
+    steps: np.ndarray,
+    metric: MetricFn,
+) -> Float[np.ndarray, " t"]:
+    """Return the metric of one split on one part at each step."""
+    index, targets, mask = (array[split] for array in part)
+    start = np.zeros((1, 1), problem.targets.dtype)
     if problem.initial is not None:
-        start = [problem.initial[split][part.index] for part in parts]
-    rows = [form.rows_fn(part.index) for part in parts]
-    width = max(part.targets.size for part in parts)
-    chunk = int(np.clip(_CHUNK_FLOATS // max(1, width), 1, len(steps)))
-    curves = []
-    for first in range(0, len(steps), chunk):
-        some = steps[first : first + chunk]
-        # The last chunk is filled up, so that all share one trace.
-        a = form.coefficients_fn(np.r_[some, np.zeros(chunk - len(some), some.dtype)])
-        a = np.moveaxis(a, 0, form.step_axis).astype(problem.targets.dtype)
-        pair = _chunk_metric(rows, a, start, parts, metric=metric)
-        curves.append(np.asarray(pair)[:, : len(some)])
-    return np.concatenate(curves, axis=1)
+        start = problem.initial[split][index]
+    fields_of = form.fields_fn(part)
+    span = int(np.clip(_MODE_FLOATS // len(form.weights), 1, len(steps)))
+    chunk = int(np.clip(_SCORE_FLOATS // max(1, targets.size), 1, span))
+    curve = []
+    for first in range(0, len(steps), span):
+        some = steps[first : first + span]
+        tall, mix = _compress(form.modes_fn(some), form.weights, targets.dtype)
+        fields = fields_of(mix)
+        # The last chunk and the last span are filled up, so that all share one trace.
+        tall = np.pad(tall, [(0, -(-span // chunk) * chunk - len(some)), (0, 0)])
+        tall = tall.reshape(-1, chunk, tall.shape[1])
+        values = _metric_of_chunks(tall, fields, start, targets, mask, metric=metric)
+        curve.append(np.asarray(values).ravel()[: len(some)])
+    return np.concatenate(curve)
 
 
-def _of_split(part: Part, split: int) -> Part:
-    return Part(part.index[split], part.targets[split], part.mask[split])
+def _compress(
+    modes: Float[np.ndarray, "t x"], weights: Float[np.ndarray, " x"], dtype: Any
+) -> tuple[Float[np.ndarray, "t r"], Float[np.ndarray, "r x"]]:
+    """Factor a = U B with r small, to round-off of the dtype relative to each step.
+
+    A random range finder, doubled until the error is small; it always ends, since U
+    spans everything at r = t.
+    """
+    tolerance = 3e-8 if np.dtype(dtype) == np.float32 else 4e-15
+    weighted = modes * weights
+    size = np.abs(weighted).max(axis=1, keepdims=True, initial=0)
+    if not np.isfinite(size).all():  # diverged: nothing to save, and NaN is the answer
+        return np.eye(len(modes), dtype=dtype), modes
+    scaled = weighted / np.where(size > 0, size, 1)
+    rank = min(_RANK, *scaled.shape)
+    while True:
+        draw = np.random.default_rng(0).standard_normal((scaled.shape[1], rank))
+        tall = np.linalg.qr(scaled @ draw)[0]
+        mix = tall.T @ scaled
+        error = np.abs(scaled - tall @ mix).max(initial=0)
+        if error <= tolerance or rank == min(scaled.shape):
+            break
+        rank = min(2 * rank, *scaled.shape)
+    room = [(0, 0), (0, max(0, _RANK - rank))]  # few ranks, few traces
+    mix = mix / np.where(weights > 0, weights, np.inf)
+    return np.pad(size * tall, room).astype(dtype), np.pad(mix, room[::-1])
 
 
-def _chunk_metric_impl(rows, coefficients, start, parts, *, metric):
-    """Return the metric on both parts at each step, (2, t)."""
-    curves = []
-    for some_rows, some_start, part in zip(rows, start, parts, strict=True):
-        # Products come out in the order in which they are computed: no transpose.
-        by_class = some_rows.ndim == 3
-        shape = "clq,clt->cqt" if by_class else "ql,ltc->qtc"
-        scores = jnp.einsum(shape, some_rows, coefficients, precision="highest")
-
-        def evaluate(at_t, by_class=by_class, some_start=some_start, part=part):
-            at_t = at_t.T if by_class else at_t
-            return metric(at_t + some_start, part.targets, part.mask)
-
-        curves.append(jax.vmap(evaluate, in_axes=2 if by_class else 1)(scores))
-    return jnp.stack(curves)
+@jax.jit
+def _exact_fields(rows, mix):
+    return jnp.einsum("ql,rlc->rqc", rows, mix, precision="highest")
 
 
-_chunk_metric = jax.jit(_chunk_metric_impl, static_argnames="metric")
+@jax.jit
+def _krylov_fields(images, mix):
+    return jnp.einsum("cmq,rcm->rqc", images, mix, precision="highest")
+
+
+@functools.partial(jax.jit, static_argnames="metric")
+def _metric_of_chunks(chunks, fields, start, targets, mask, *, metric):
+    # One chunk at a time in one program: its scores are overwritten in the cache, where
+    # a large array of all scores would be paged in anew (six times slower).
+    def of_chunk(tall):
+        scores = jnp.einsum("tr,rqc->tqc", tall, fields, precision="highest")
+        return jax.vmap(lambda at_t: metric(at_t + start, targets, mask))(scores)
+
+    return jax.lax.map(of_chunk, chunks)

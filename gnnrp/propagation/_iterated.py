@@ -173,6 +173,7 @@ def _advance_impl(
     targets = jnp.broadcast_to(problem.targets[:, None, :], carry.best.shape)
     every = jnp.broadcast_to(mask, carry.best.shape)
     fed_back = jnp.sum(every, axis=(0, 2), dtype=targets.dtype)
+
     def body(i, carry):
         # The residual is formed here once more for its norm; XLA shares the two.
         visible = residuals(carry.state, targets, mask, residual_fn=residual_fn)

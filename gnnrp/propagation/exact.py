@@ -105,7 +105,9 @@ def growth(
         else:
             log_decay = np.where(z < 1, np.log1p(-z), np.log(np.abs(z - 1)))
             exponent = np.where(t == 0, 0.0, t * log_decay)  # guards 0 * inf at z = 1
-            h = np.where((z > 1) & (t % 2 == 1), 1 + np.exp(exponent), -np.expm1(exponent))
+            h = np.where(
+                (z > 1) & (t % 2 == 1), 1 + np.exp(exponent), -np.expm1(exponent)
+            )
         return np.where(z == 0, step_size * t, step_size * h / z)
 
 
@@ -134,7 +136,9 @@ def trajectory(
     coefficients = factorization.eigenvectors.T @ initial_residual
     g = growth(factorization.eigenvalues, step_size, steps, flow=flow)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.stack([factorization.rows @ (g_t[:, None] * coefficients) for g_t in g])
+        return np.stack([
+            factorization.rows @ (g_t[:, None] * coefficients) for g_t in g
+        ])
 
 
 def residual_norms(
@@ -197,7 +201,9 @@ def convergence(
     negative, zero = values < -noise, np.abs(values) <= noise
     grows = present & (negative | (step_size * values >= 2))
     drift = factorization.rows[:, zero] @ coefficients[zero]
-    drifts = bool(np.abs(drift).max(initial=0) > _drift_floor(factorization, zero, tiny))
+    drifts = bool(
+        np.abs(drift).max(initial=0) > _drift_floor(factorization, zero, tiny)
+    )
     if negative.any():
         definiteness = "indefinite"
     elif zero.any():
@@ -205,7 +211,9 @@ def convergence(
     else:
         definiteness = "positive definite"
     if (present & negative).any():
-        why = f"diverges: S_XX has eigenvalue {smallest:.4g} < 0 and Y a component on it"
+        why = (
+            f"diverges: S_XX has eigenvalue {smallest:.4g} < 0 and Y a component on it"
+        )
     elif grows.any():
         why = f"diverges: step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
     elif drifts:

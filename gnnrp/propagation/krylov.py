@@ -16,48 +16,48 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp.propagation import exact
 from gnnrp.propagation.similarity import as_pytree
 from gnnrp.types import LinearMap
 
-_GROWTH = 8  # vectors between two looks at the error, and the unit of allocation
+_LOOK = 4  # vectors between two looks at the error
+_CAPACITIES = (32, 48, 64, 96, 128, 192, 256)  # few, since each is one compilation
 
 
 class Layout(NamedTuple):
-    """Where the nodes of each split stand; padded with ``n``, which is no node."""
+    """Where the nodes of each split stand; ``n``, which is no node, is padding."""
 
-    train: Int[Array, "s l"]  # the training nodes
-    rest: Int[Array, "s r"]  # all others
-    position: Int[Array, "s n"]  # of each node among ``train``; l if it is not there
+    train: Int[np.ndarray, "s l"]  # the training nodes
+    rest: Int[np.ndarray, "s r"]  # where S is looked at, in any order
+    position: Int[np.ndarray, "s n"]  # of a node among ``train``; l if it is not there
 
 
 class Basis(NamedTuple):
     """A Krylov space, per split and column."""
 
-    vectors: Float[Array, "s c m l"]  # V on the training nodes
+    vectors: Float[Array, "s c m l"]  # V on the training nodes; zero beyond the last
     images: Float[Array, "s c m r"]  # S[rest, X] V
-    eigenvalues: Float[np.ndarray, "s c m"]  # of T
-    eigenvectors: Float[np.ndarray, "s c m m"]
+    eigenvalues: Float[np.ndarray, "s c j"]  # of T, j <= m
+    eigenvectors: Float[np.ndarray, "s c j j"]
     norms: Float[np.ndarray, "s c"]  # |R_0|
     error: float  # estimated, relative, of the predictions at the last steps
 
 
-def layout(train_mask: np.ndarray) -> Layout:
-    """Return where the nodes of the splits (s, n) stand."""
-    train, rest = padded_index(train_mask), padded_index(~train_mask)
-    position = np.full(train_mask.shape, train.shape[1])
+def layout(train_mask: Bool[np.ndarray, "s n"], rest: Int[np.ndarray, "s r"]) -> Layout:
+    """Return where the training nodes of the splits stand, and the others asked for."""
+    train = padded_index(train_mask)
+    position = np.full(train_mask.shape, train.shape[1], np.int32)
     for row, mask in zip(position, train_mask, strict=True):
         row[mask] = np.arange(mask.sum())
-    as_index = [jnp.asarray(part, dtype=jnp.int32) for part in (train, rest, position)]
-    return Layout(*as_index)
+    return Layout(train, rest, position)
 
 
 def padded_index(mask: np.ndarray) -> np.ndarray:
     """Return the positions of true in each row of (s, n), padded with n to one length."""
     width = max(1, int(mask.sum(axis=1).max(initial=0)))
-    index = np.full((mask.shape[0], width), mask.shape[1])
+    index = np.full((mask.shape[0], width), mask.shape[1], np.int32)
     for row, entries in zip(index, mask, strict=True):
         row[: entries.sum()] = np.flatnonzero(entries)
     return index
@@ -71,7 +71,7 @@ def build(
     step_size: float,
     num_steps: int,
     tolerance: float = 1e-4,
-    max_vectors: int = 256,
+    max_vectors: int = _CAPACITIES[-1],
     callback: Callable[[int, int], None] | None = None,
 ) -> Basis:
     """Grow the space until the predictions at all steps stop changing.
@@ -82,14 +82,16 @@ def build(
         residual: R_0 on the training nodes, zero in the padding.
         step_size: η for which the error is judged; the space serves any other too.
         num_steps: largest t; no more than this many vectors are ever needed.
-        tolerance: relative change of F_t that the last eight vectors may make, in the
-            norm of S (x^T |S_XX| x), at steps spaced evenly in log t.
-        max_vectors: the most that memory or patience allows.
+        tolerance: estimated relative error of F_t, at steps spaced evenly in log t and
+            in the norm x^T |S_XX| x. It is the change that the last four vectors made,
+            times how much smaller that was than the change before: past its start the
+            convergence is faster than geometric.
+        max_vectors: the most that memory allows; never more than 256.
         callback: called with (vectors so far, most vectors) as the space grows.
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
-    limit = max(1, min(num_steps, max_vectors))
+    limit = max(1, min(num_steps, max_vectors, _CAPACITIES[-1]))
     norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
     scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
     vector = residual * scale[..., None].astype(residual.dtype)
@@ -97,12 +99,13 @@ def build(
     vectors = jnp.zeros((*shape, residual.shape[2]), residual.dtype)
     images = jnp.zeros((*shape, places.rest.shape[1]), residual.dtype)
     diagonal, off_diagonal, error = [], [], np.inf
-    similarity = as_pytree(similarity)
-    previous = None
+    similarity, places = as_pytree(similarity), jax.device_put(places)
+    previous, last_change = None, np.inf
     while len(diagonal) < limit and error > tolerance:
-        room = min(_GROWTH, limit - len(diagonal))
-        vectors, images = _with_room(vectors, room), _with_room(images, room)
-        for _ in range(room):
+        more = min(_LOOK, limit - len(diagonal))
+        capacity = min(c for c in (*_CAPACITIES, limit) if c >= len(diagonal) + more)
+        vectors, images = _with_room(vectors, capacity), _with_room(images, capacity)
+        for _ in range(more):
             at = len(diagonal)
             vectors, image, product = _apply(similarity, places, vectors, vector, at)
             images = _store(images, image, at)
@@ -112,8 +115,9 @@ def build(
             if callback:
                 callback(at + 1, limit)
         eigen = _tridiagonal_eigh(np.stack(diagonal, -1), np.stack(off_diagonal, -1))
-        error = _change(previous, eigen, norms, step_size, num_steps)
-        previous = eigen
+        change = _change(previous, eigen, norms, step_size, num_steps)
+        error = change * (min(1.0, change / last_change) if last_change < np.inf else 1)
+        previous, last_change = eigen, change
     if len(diagonal) >= num_steps:
         error = 0.0  # the space holds every step
     return Basis(vectors, images, *eigen, norms, float(error))
@@ -125,7 +129,7 @@ def coefficients(
     """Return a with F_t - F_0 = images^T a on the rest, for each step."""
     g = exact.growth(basis.eigenvalues.ravel(), step_size, steps)
     g = g.reshape(-1, *basis.eigenvalues.shape)
-    return _in_basis(basis.eigenvectors, g) * basis.norms[None, ..., None]
+    return _padded(basis, _in_basis(basis.eigenvectors, g))
 
 
 def residual_coefficients(
@@ -135,13 +139,22 @@ def residual_coefficients(
     base = 1 - step_size * basis.eigenvalues
     with np.errstate(over="ignore"):
         decay = base ** np.asarray(steps)[:, None, None, None]
-    return _in_basis(basis.eigenvectors, decay) * basis.norms[None, ..., None]
+    return _padded(basis, _in_basis(basis.eigenvectors, decay))
+
+
+def _padded(basis: Basis, unit: np.ndarray) -> np.ndarray:
+    """Scale by |R_0|, and pad to the vectors that the arrays have room for."""
+    room = basis.images.shape[2] - unit.shape[-1]
+    scaled = unit * basis.norms[None, ..., None]
+    return np.pad(scaled, [(0, 0), (0, 0), (0, 0), (0, room)])
 
 
 def _in_basis(eigenvectors: np.ndarray, function: np.ndarray) -> np.ndarray:
     """Return Q f(θ) Q^T e_1."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.einsum("scij,tscj,scj->tsci", eigenvectors, function, eigenvectors[:, :, 0])
+        return np.einsum(
+            "scij,tscj,scj->tsci", eigenvectors, function, eigenvectors[:, :, 0]
+        )
 
 
 def _tridiagonal_eigh(
@@ -175,7 +188,9 @@ def _change(
         modes = np.einsum("scij,tsci->tscj", Q, x)
         return np.sqrt(np.sum(np.abs(theta) * modes**2 * norms[..., None] ** 2, (2, 3)))
 
-    new = _in_basis(Q, exact.growth(theta.ravel(), step_size, steps).reshape(-1, *theta.shape))
+    new = _in_basis(
+        Q, exact.growth(theta.ravel(), step_size, steps).reshape(-1, *theta.shape)
+    )
     g = exact.growth(previous[0].ravel(), step_size, steps)
     old = _in_basis(previous[1], g.reshape(-1, *previous[0].shape))
     old = np.pad(old, [(0, 0)] * 3 + [(0, new.shape[-1] - old.shape[-1])])
@@ -184,25 +199,27 @@ def _change(
     return float(np.max(np.where(np.isfinite(change), change, np.inf)))
 
 
-def _with_room(array: Array, room: int) -> Array:
-    return jnp.pad(array, [(0, 0), (0, 0), (0, room), (0, 0)])
+def _with_room(array: Array, capacity: int) -> Array:
+    room = max(0, capacity - array.shape[2])
+    return jnp.pad(array, [(0, 0), (0, 0), (0, room), (0, 0)]) if room else array
 
 
 def _apply_impl(similarity, places, vectors, vector, at):
     """Send v through S; return it stored, S v on the rest and on the training nodes."""
     num_splits, num_columns, _ = vector.shape
     vectors = jax.lax.dynamic_update_index_in_dim(vectors, vector, at, 2)
-    padded = jnp.pad(vector, ((0, 0), (0, 0), (0, 1)))  # the last place: not training
-    spread = jnp.take_along_axis(padded, places.position[:, None, :], axis=2)
-    flat = spread.reshape(num_splits * num_columns, -1).T
-    product = similarity(flat).T.reshape(spread.shape)
+    # Rows are gathered while the columns of a node lie together, which is much faster.
+    by_row = jnp.pad(jnp.swapaxes(vector, 1, 2), ((0, 0), (0, 1), (0, 0)))
+    spread = jnp.stack([by_row[s][places.position[s]] for s in range(num_splits)], 1)
+    product = similarity(spread.reshape(-1, num_splits * num_columns))
+    product = product.reshape(-1, num_splits, num_columns)
 
     def pick(index):
-        return product.at[
-            jnp.arange(num_splits)[:, None, None],
-            jnp.arange(num_columns)[None, :, None],
-            index[:, None, :],
-        ].get(mode="fill", fill_value=0)
+        rows = [
+            product[:, s].at[index[s]].get(mode="fill", fill_value=0).T
+            for s in range(num_splits)
+        ]
+        return jnp.stack(rows)
 
     return vectors, pick(places.rest), pick(places.train)
 

@@ -129,10 +129,11 @@ def _initial(
 
 
 def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
-    # The length is rounded up to a power of two, so that masks of about the same size
-    # share one trace.
+    # The length is rounded up to three binary digits, so that masks of about the same
+    # size share one trace.
     longest = max(1, int(mask.sum(axis=1).max()))
-    width = min(1 << (longest - 1).bit_length(), max(1, mask.shape[1]))
+    unit = 1 << max(0, longest.bit_length() - 3)
+    width = min(-(-longest // unit) * unit, max(1, mask.shape[1]))
     index = np.zeros((len(mask), width), np.int32)
     inside = np.zeros((len(mask), width), bool)
     for row, flags, entries in zip(index, inside, mask, strict=True):
