@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
@@ -54,14 +55,14 @@ def positive(name: str, value: float) -> None:
         raise ValueError(msg)
 
 
-def shape(name: str, array: object, expected: tuple[int, ...]) -> None:
+def shape(name: str, array: npt.ArrayLike, expected: tuple[int, ...]) -> None:
     """Refuse an array of another shape.
 
     Raises:
         ValueError: the shapes differ.
     """
-    if np.shape(array) != expected:  # pyright: ignore[reportArgumentType]
-        msg = f"{name} must have shape {expected}, got {np.shape(array)}"  # pyright: ignore[reportArgumentType]
+    if np.shape(array) != expected:
+        msg = f"{name} must have shape {expected}, got {np.shape(array)}"
         raise ValueError(msg)
 
 

@@ -1,4 +1,4 @@
-"""What RP is compared with: the majority class, label propagation, and RP without features."""
+"""What RP is compared with: majority class, label propagation, RP without features."""
 
 import functools
 from collections.abc import Callable
@@ -73,7 +73,8 @@ def _majority(problem: Problem, metric: MetricFn) -> Line:
     train = problem.train.astype(problem.targets.dtype)
     shares = (train @ problem.targets) / train.sum(axis=1, keepdims=True)
     scores = np.broadcast_to(shares, (problem.targets.shape[0], *shares.shape))
-    return Line(*np.asarray(judge(problem, scores, metric=metric)), {}, {})
+    val, test = np.asarray(judge(problem, scores, metric=metric))
+    return Line(val, test, {}, {})
 
 
 def _lp(
@@ -106,7 +107,8 @@ def _lp(
         "val_by_iterations": val,
     }
     grid = {k: float(np.mean(curve[1])) for k, curve in tried.items()}
-    return Line(*tried[best], chosen, grid)
+    val, test = tried[best]
+    return Line(val, test, chosen, grid)
 
 
 _hops = jax.jit(label.propagate, static_argnames="num_iterations")

@@ -1,7 +1,9 @@
-"""A data set and settings in, a record of plain numbers out: what the commands share."""
+"""A data set and settings in, a record of plain numbers out: what commands share."""
 
+import functools
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -48,11 +50,20 @@ def run(
     if settings.kernel is not None and dataset.features is None:
         msg = f"{dataset.name} has no features here; use plain RP (kernel none)"
         raise ValueError(msg)
+    # Asked for, float64 holds within; a caller's own float64 is never turned off.
+    wide = jax.enable_x64(True) if settings.precision == "float64" else nullcontext()
+    with wide:
+        return _run(dataset, settings, load_seconds, progress)
 
+
+def _run(
+    dataset: Dataset,
+    settings: Settings,
+    load_seconds: float,
+    progress: Progress | None,
+) -> Run:
     def report(what: str) -> Callable[[int, int], None] | None:
-        if progress is None:
-            return None
-        return lambda done, total: progress(what, done, total)
+        return functools.partial(progress, what) if progress else None
 
     began = time.perf_counter()
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))

@@ -23,6 +23,7 @@ class Settings:
     select: str = "first"  # of several best validation steps
     patience: int | None = None
     method: str = "auto"
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         """Refuse what no run can use.
@@ -40,6 +41,7 @@ class Settings:
         if self.patience is not None:
             _checks.at_least("patience", self.patience, 1)
         losses.by_name(self.loss)
+        _checks.one_of("precision", self.precision, ("float32", "float64"))
         _checks.one_of("select", self.select, selection.RULES)
         _checks.one_of("method", self.method, residual.METHODS)
 
@@ -82,19 +84,20 @@ SETTINGS: dict[str, Settings] = {
     "physics": _generalized(1, 1, 1, 20, 5_000, row_normalize=True),
     "roman-empire": _generalized(1, 1, 0, 1, 10_000),
     "amazon-ratings": _generalized(2, 1, 0, 1, 50_000),
-    "minesweeper": _generalized(1, 1, 1, 10, 1_000),
+    # Many of its nodes score exactly alike, which float32 would rank by its round-off.
+    "minesweeper": _generalized(1, 1, 1, 10, 1_000, precision="float64"),
     "tolokers": _generalized(1, 0.5, 3, 10, 1_000),
     "questions": _generalized(5, 1, 2, 1, 10_000),
     "arxiv": Settings(step_size=1, power=7, num_steps=100),
     "proteins": Settings(step_size=1, power=1, num_steps=100),
     "products": Settings(step_size=4, power=8, num_steps=100),
     # Not the paper's: what serves the embedded graph, and the small web graphs.
-    "sbm": _generalized(10, 1, 2, 0.005, 200),
+    "sbm": _generalized(20, 1, 3, 0.005, 1_000),
     "texas": _generalized(1, 1, 0, 1, 1_000, row_normalize=True),
     "cornell": _generalized(1, 1, 0, 1, 1_000, row_normalize=True),
     "wisconsin": _generalized(1, 1, 0, 1, 1_000, row_normalize=True),
 }
-"""Tables 1, 5 and 6; values of the authors' scripts, which the text does not all give."""
+"""Tables 1, 5 and 6; values of the authors' scripts, some of which the text omits."""
 
 PUBLISHED: dict[str, Figure] = {
     "cora": Figure(82.7),

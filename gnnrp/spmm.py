@@ -9,34 +9,21 @@ its own, so that ``jit``, ``vmap`` and reverse mode all end in the fast kernel.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 import scipy.sparse.csgraph
-from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 from jax.experimental import sparse
 from jaxtyping import Array, Float, Int
 
 from gnnrp import _checks
+from gnnrp._spmm_rules import KERNELS, Pattern, differentiable
 
-BACKENDS = ("bcsr", "bcoo", "segment_sum")
+BACKENDS = tuple(KERNELS)
 _REORDER_FROM = 2**15  # below, a column block of the dense side stays in the cache
-
-
-class Pattern(NamedTuple):
-    """Where the entries stand, sorted by row, then column."""
-
-    rows: Int[
-        Array, " *"
-    ]  # row pointers (n + 1) for "bcsr", else a row id an entry (e)
-    columns: Int[Array, " e"]
-    order: (
-        Int[Array, " e"] | None
-    )  # which entry of ``data`` stands here; None: as stored
 
 
 @jax.tree_util.register_dataclass
@@ -85,7 +72,7 @@ def prepare(
     if backend == "auto":
         backend = "bcsr" if jax.default_backend() == "cpu" else "segment_sum"
     csr = to_scipy(adjacency)
-    _checks.int32_indexable(max(csr.shape), csr.nnz)
+    _checks.int32_indexable(max(csr.shape[0], csr.shape[1]), csr.nnz)
     csr.sum_duplicates()
     csc = csr.tocsc()
     csc.sort_indices()
@@ -128,9 +115,9 @@ def to_scipy(
         csr = scipy.sparse.coo_array(entries, shape=adjacency.shape).tocsr()
     else:
         csr = scipy.sparse.csr_array(adjacency, copy=True)
-    if not np.issubdtype(csr.dtype, np.floating):
-        csr = csr.astype(np.float64)
-    return csr
+    if np.issubdtype(csr.dtype, np.floating):
+        return csr
+    return scipy.sparse.csr_array(csr.astype(np.float64))
 
 
 def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:
@@ -150,8 +137,8 @@ def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:
     """
     if v.ndim not in {1, 2} or v.shape[0] != matrix.shape[1]:
         msg = (
-            f"a {matrix.shape[0]} x {matrix.shape[1]} matrix multiplies arrays of shape "
-            f"({matrix.shape[1]}, k) or ({matrix.shape[1]},), got {v.shape}"
+            f"a {matrix.shape[0]} x {matrix.shape[1]} matrix multiplies arrays of "
+            f"shape ({matrix.shape[1]}, k) or ({matrix.shape[1]},), got {v.shape}"
         )
         raise ValueError(msg)
     return iterate(matrix, lambda new, *_: new, v, 1)
@@ -180,7 +167,7 @@ def iterate(
     if matrix.order is not None:
         start = start[matrix.order[0]]
     product = functools.partial(
-        _differentiable(matrix.shape, matrix.backend),
+        differentiable(matrix.shape, matrix.backend),
         matrix.data.astype(dtype),
         matrix.pattern,
         matrix.transposed,
@@ -239,123 +226,3 @@ def _same_pattern(csr: scipy.sparse.csr_array, csc: scipy.sparse.csc_array) -> b
 
 def _is_symmetric(csr: scipy.sparse.csr_array, csc: scipy.sparse.csc_array) -> bool:
     return _same_pattern(csr, csc) and np.array_equal(csr.data, csc.data)
-
-
-@functools.cache
-def _differentiable(shape: tuple[int, int], backend: str) -> Callable:
-    """Return (data, pattern, transposed, v) -> A v with its reverse-mode rule."""
-    forward = _batchable(shape, backend)
-
-    @jax.custom_vjp
-    def product(data, pattern, transposed, v):
-        del transposed
-        return forward(data, pattern, v)
-
-    def product_fwd(*primals):
-        data, pattern, transposed, v = jax.tree.map(lambda leaf: leaf.value, primals)
-        # None or (): a fact about the arguments that stays static among the residuals.
-        wanted = [None if primals[i].perturbed else () for i in (0, 3)]
-        # The product itself, not its kernel, so that derivatives nest.
-        out = product(data, pattern, transposed, v)
-        return out, (data, pattern, transposed, v, wanted)
-
-    def product_bwd(residuals, cotangent):
-        data, pattern, transposed, v, (data_wanted, v_wanted) = residuals
-        data_bar, v_bar = jnp.zeros_like(data), jnp.zeros_like(v)
-        if not isinstance(cotangent, SymbolicZero):
-            if v_wanted is None:
-                adjoint = _differentiable((shape[1], shape[0]), backend)
-                v_bar = adjoint(data, transposed, pattern, cotangent)
-            if data_wanted is None:
-                data_bar = _entrywise_outer(pattern, cotangent, v, backend)
-        no_tangent = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, jax.dtypes.float0), (pattern, transposed)
-        )
-        return data_bar, *no_tangent, v_bar
-
-    product.defvjp(product_fwd, product_bwd, symbolic_zeros=True)
-    return product
-
-
-@functools.cache
-def _batchable(shape: tuple[int, int], backend: str) -> Callable:
-    """Return (data, pattern, v) -> A v with its ``vmap`` rule."""
-    kernel = functools.partial(_KERNELS[backend], shape)
-
-    @custom_vmap
-    def product(data, pattern, v):
-        data = data if pattern.order is None else data[pattern.order]
-        return kernel(data, pattern, v)
-
-    @product.def_vmap
-    def product_vmap(axis_size, in_batched, data, pattern, v):
-        if any(jax.tree.leaves(in_batched[:2])):  # a batch of matrices: one at a time
-            batched = jax.tree.leaves(in_batched)
-            leaves, structure = jax.tree.flatten((data, pattern, v))
-
-            def one(mapped):
-                it = iter(mapped)
-                args = [
-                    next(it) if is_mapped else leaf
-                    for leaf, is_mapped in zip(leaves, batched, strict=True)
-                ]
-                return product(*jax.tree.unflatten(structure, args))
-
-            mapped = [
-                x for x, is_mapped in zip(leaves, batched, strict=True) if is_mapped
-            ]
-            return jax.lax.map(one, mapped), True
-        stacked = jnp.moveaxis(v, 0, 1).reshape(shape[1], -1)
-        out = product(data, pattern, stacked).reshape(shape[0], axis_size, -1)
-        return jnp.moveaxis(out, 1, 0), True
-
-    return product
-
-
-def _entrywise_outer(
-    pattern: Pattern, left: Array, right: Array, backend: str
-) -> Float[Array, " e"]:
-    """Return (left right^T)_ij at the entries, one column at a time: memory e, not e k."""
-    num_entries = pattern.columns.shape[0]
-    rows = pattern.rows
-    if backend == "bcsr":
-        rows = jnp.repeat(
-            jnp.arange(len(rows) - 1), jnp.diff(rows), total_repeat_length=num_entries
-        )
-
-    def body(total, pair):
-        return total + pair[0][rows] * pair[1][pattern.columns], None
-
-    start = jnp.zeros(num_entries, left.dtype)
-    return jax.lax.scan(body, start, (left.T, right.T))[0]
-
-
-def _bcsr(shape: tuple[int, int], data: Array, pattern: Pattern, v: Array) -> Array:
-    parts = (data, pattern.columns, pattern.rows)
-    return cast(Array, sparse.BCSR(parts, shape=shape) @ v)
-
-
-def _bcoo(shape: tuple[int, int], data: Array, pattern: Pattern, v: Array) -> Array:
-    indices = jnp.stack([pattern.rows, pattern.columns], axis=1)
-    matrix = sparse.BCOO(
-        (data, indices), shape=shape, indices_sorted=True, unique_indices=True
-    )
-    return cast(Array, matrix @ v)
-
-
-def _segment_sum(
-    shape: tuple[int, int], data: Array, pattern: Pattern, v: Array
-) -> Array:
-    return jax.ops.segment_sum(
-        data[:, None] * v[pattern.columns],
-        pattern.rows,
-        num_segments=shape[0],
-        indices_are_sorted=True,
-    )
-
-
-_KERNELS: dict[str, Any] = {
-    "bcsr": _bcsr,
-    "bcoo": _bcoo,
-    "segment_sum": _segment_sum,
-}

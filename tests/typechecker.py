@@ -1,4 +1,4 @@
-"""The run-time type checker of the tests: beartype, with an int where a float may be."""
+"""The type checker of the tests: beartype, with an int where a float may be."""
 
 from beartype import BeartypeConf, beartype
 

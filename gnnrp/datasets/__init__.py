@@ -31,7 +31,7 @@ __all__ = [
     "targets",
 ]
 
-DEMO_FRACTION = 0.8  # homophilic edges of load("sbm"): neither trivial nor hopeless
+DEMO_FRACTION = 0.5  # homophilic edges of load("sbm"): features and graph both help
 
 
 def names() -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def load(
 
     Files that are found are checked for consistency, not for their sha256, since many
     copies are repacked; files that are fetched must have the published one. Nothing is
-    ever asked on the terminal. "sbm" is generated, with 80 percent homophilic edges.
+    ever asked on the terminal. "sbm" is generated, half of its edges inside the blocks.
 
     Args:
         name: one of ``names()``.

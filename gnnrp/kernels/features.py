@@ -1,9 +1,9 @@
 """Kernels of node features, evaluated in row blocks: n x n is never held unless asked.
 
 A kernel is a function of two blocks of rows, (b, d) and (n, d) -> (b, n). ``build``
-turns it into a linear map; with ``normalized`` it is Kn = Dk^-1/2 Kg Dk^-1/2, Dk the row
-sums of Kg over all n nodes, which the paper's published step sizes presuppose although
-its text leaves it out.
+turns it into a linear map; with ``normalized`` it is Kn = Dk^-1/2 Kg Dk^-1/2, Dk the
+row sums of Kg over all n nodes, which the paper's published step sizes presuppose
+although its text leaves it out.
 
 Source: App. E.1.
 """

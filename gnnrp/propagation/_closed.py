@@ -1,9 +1,9 @@
 """Whole curves of RP from its closed forms, exact or Krylov.
 
-Both forms are sums over modes, F_t - F_0 = Σ_x a_x(t) b_x, with a(t) known for every t on
-the host, in float64, and b on device. As functions of t the modes are nearly dependent:
-some thirty combinations of them carry thousands of steps to round-off, so that the work
-per step is that of a product of width thirty whatever the number of modes.
+Both forms are sums over modes, F_t - F_0 = Σ_x a_x(t) b_x, with a(t) known for every t
+on the host, in float64, and b on device. As functions of t the modes are nearly
+dependent: some thirty combinations of them carry thousands of steps to round-off, so
+that the work per step is that of a product of width thirty whatever their number.
 """
 
 import functools

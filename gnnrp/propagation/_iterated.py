@@ -21,7 +21,7 @@ _SECONDS = 0.5  # between two looks, about
 class State(NamedTuple):
     """Where RP stands after ``t`` steps."""
 
-    predictions: Float[Array, "n *c"]  # F_t, of known and unknown nodes alike
+    predictions: Float[Array, "n *s c"]  # F_t, of known and unknown nodes alike
     t: Int[Array, ""]
 
 
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 def init(
-    targets: Float[Array, "n *c"], initial: Float[Array, "n *c"] | None = None
+    targets: Float[Array, "n *s c"], initial: Float[Array, "n *s c"] | None = None
 ) -> State:
     """Return the start, F_0 = 0 unless given, of the shape of the targets."""
     start = jnp.zeros_like(targets) if initial is None else initial
@@ -47,11 +47,11 @@ def init(
 
 def residuals(
     state: State,
-    targets: Float[Array, "n *c"],
-    train_mask: Bool[Array, "n *#c"],
+    targets: Float[Array, "n *s c"],
+    train_mask: Bool[Array, "n *#s #c"],
     *,
     residual_fn: ResidualFn = losses.squared,
-) -> Float[Array, "n *c"]:
+) -> Float[Array, "n *s c"]:
     """Return [R_t, 0]: minus the loss gradient on the known targets, zero elsewhere.
 
     Args:
@@ -67,8 +67,8 @@ def residuals(
 def step(
     state: State,
     similarity: LinearMap,
-    targets: Float[Array, "n *c"],
-    train_mask: Bool[Array, "n *#c"],
+    targets: Float[Array, "n *s c"],
+    train_mask: Bool[Array, "n *#s #c"],
     *,
     step_size: Scalar,
     residual_fn: ResidualFn = losses.squared,
@@ -154,7 +154,7 @@ def run(
 def judged(
     part: Part, values: Float[Array, " s"], step: Int[Array, ""]
 ) -> Float[Array, " s"]:
-    """Return what steps are chosen by: without validation nodes, the later the better."""
+    """What steps are chosen by: without validation nodes, the later the better."""
     return jnp.where(jnp.any(part.mask, axis=1), values, step.astype(values.dtype))
 
 

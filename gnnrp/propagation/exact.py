@@ -4,15 +4,14 @@ S_XX = Q diag(λ) Q^T, z = η λ. For the squared loss from F_0, with R_0 = Y - 
 
     F_t = F_0 + S[:, X] Q diag(g_t) Q^T R_0,   g_t = (1 - (1 - z)^t) / λ,   g_t(0) = η t
 
-for known and unknown nodes alike. Only the columns S[:, X] are formed; the factorization
-is float64 on the host.
+for known and unknown nodes alike. Only the columns S[:, X] are formed; the
+factorization is float64 on the host.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse.linalg
 from jaxtyping import Float, Int, Shaped
 
 from gnnrp import _checks
@@ -183,7 +182,7 @@ def convergence(
 
     The table's "not converge" means in general; here it is decided for the targets at
     hand: a negative or too large η λ matters if R_0 has a component there, a zero one
-    if S carries that component to other nodes, which then drift linearly, by η t S P R_0.
+    if S carries that component to other nodes, which then drift, by η t S P R_0.
 
     Args:
         factorization: of S, with every node whose convergence is asked for.
@@ -195,7 +194,7 @@ def convergence(
     values, noise = factorization.eigenvalues, factorization.noise
     smallest, largest = float(values[0]), float(values[-1])
     coefficients = factorization.eigenvectors.T @ initial_residual
-    tiny = 1e-6 * np.linalg.norm(initial_residual)
+    tiny = 1e-6 * float(np.linalg.norm(initial_residual))
     present = np.linalg.norm(coefficients, axis=1) > tiny
     safe = 2 / largest if largest > noise else np.inf
     negative, zero = values < -noise, np.abs(values) <= noise
@@ -217,7 +216,9 @@ def convergence(
     elif grows.any():
         why = f"diverges: step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
     elif drifts:
-        why = "residuals converge; predictions drift linearly along the null space of S_XX"
+        why = (
+            "residuals converge; predictions drift linearly with the null space of S_XX"
+        )
     elif definiteness == "positive definite":
         why = "converges to kernel regression, S_X'X S_XX^-1 Y"
     else:

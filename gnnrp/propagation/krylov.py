@@ -6,8 +6,8 @@ S[rest, X] V for the other nodes at no further cost:
 
     R_t ~ |R_0| V (I - η T)^t e_1,      F_t - F_0 ~ |R_0| S[rest, X] V g_t(T) e_1
 
-with g_t as in ``exact``. A space of m vectors gives the first m steps exactly. Splits and
-classes are columns of one product.
+with g_t as in ``exact``. A space of m vectors gives the first m steps exactly. Splits
+and classes are columns of one product.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def layout(train_mask: Bool[np.ndarray, "s n"], rest: Int[np.ndarray, "s r"]) ->
 
 
 def padded_index(mask: np.ndarray) -> np.ndarray:
-    """Return the positions of true in each row of (s, n), padded with n to one length."""
+    """Return where each row of (s, n) is true, padded with n to one length."""
     width = max(1, int(mask.sum(axis=1).max(initial=0)))
     index = np.full((mask.shape[0], width), mask.shape[1], np.int32)
     for row, entries in zip(index, mask, strict=True):
@@ -120,7 +120,7 @@ def build(
         previous, last_change = eigen, change
     if len(diagonal) >= num_steps:
         error = 0.0  # the space holds every step
-    return Basis(vectors, images, *eigen, norms, float(error))
+    return Basis(vectors, images, eigen[0], eigen[1], norms, float(error))
 
 
 def coefficients(

@@ -37,14 +37,14 @@ def absolute(
 def sigmoid(
     targets: Float[Array, "*n c"], logits: Float[Array, "*n c"]
 ) -> Float[Array, "*n c"]:
-    """Return Y - sigmoid(F), of the binary cross-entropy of each column."""
+    """Return Y - p, p = 1 / (1 + exp(-F)), of each column's binary cross-entropy."""
     return targets - jax.nn.sigmoid(logits)
 
 
 def softmax(
     targets: Float[Array, "*n c"], logits: Float[Array, "*n c"]
 ) -> Float[Array, "*n c"]:
-    """Return Y - softmax(F), of the cross-entropy over the columns.
+    """Return Y - p, p_k = exp(F_k) / Σ_j exp(F_j), of the cross-entropy over columns.
 
     With the same S for every class the row sums of F never change.
     """

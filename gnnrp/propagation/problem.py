@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Targets, splits and start of a run; numpy, until a driver moves it to a device."""
+    """Targets, splits and start of a run; numpy, until a driver moves it elsewhere."""
 
     targets: Float[Any, "n c"]  # zero where unknown
     known: Bool[Any, "n c"] | None  # None: every training target is known
@@ -97,7 +97,7 @@ def _named(split: Split) -> list[tuple[str, Any]]:
     return [("train", split.train), ("val", split.val), ("test", split.test)]
 
 
-def _first(flags: np.ndarray) -> int:
+def _first(flags: Any) -> int:
     return int(np.argwhere(flags)[0, 0])
 
 

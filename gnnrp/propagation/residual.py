@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from gnnrp import _checks
 from gnnrp.propagation import _closed, _iterated, exact, losses, selection
@@ -133,7 +133,7 @@ def run(
         )
         found = _closed.run(forms, problem, num_steps, metric=metric, **choice)
         found = found._replace(error=error)
-    return _trajectory(found, problem, method, reason, single=np.ndim(split.train) == 1)
+    return _trajectory(found, method, reason, single=np.ndim(split.train) == 1)
 
 
 def _choose(
@@ -143,7 +143,11 @@ def _choose(
     residual_fn: ResidualFn,
     num_steps: int,
 ) -> tuple[str, str]:
-    """Return the method and why, or refuse one that cannot serve."""
+    """Return the method and why, or refuse one that cannot serve.
+
+    Raises:
+        ValueError: the method asked for does not serve.
+    """
     obstacle = None
     if residual_fn is not losses.squared:
         obstacle = "only the squared loss has a closed form"
@@ -185,7 +189,7 @@ _product = jax.jit(lambda similarity, v: similarity(v))
 
 
 def _trajectory(
-    found: _iterated.Found, problem: Problem, method: str, reason: str, *, single: bool
+    found: _iterated.Found, method: str, reason: str, *, single: bool
 ) -> Trajectory:
     norms = found.train_residual
     with np.errstate(invalid="ignore", over="ignore"):
@@ -211,5 +215,5 @@ def _trajectory(
     )
     if not single:
         return result
-    curves = (part[0] for part in result[:-1])
-    return Trajectory(*curves, report._replace(diverged=diverged[0]))
+    first = {name: getattr(result, name)[0] for name in Trajectory._fields[:-1]}
+    return Trajectory(**first, report=report._replace(diverged=diverged[0]))

@@ -1,0 +1,164 @@
+"""The kinds of edges that people have, read as one, checked, and combined."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from gnnrp import _checks
+
+COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+class Entries(NamedTuple):
+    """Directed entries as given: W[receivers, senders] = weights (None: all one)."""
+
+    receivers: np.ndarray
+    senders: np.ndarray
+    weights: np.ndarray | None
+    num_nodes: int
+
+
+def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
+    """Read any kind of edges, told apart by what it has: no library need be installed.
+
+    Raises:
+        ValueError: a shape that does not fit.
+        TypeError: edges or weights of an unknown kind.
+    """
+    if scipy.sparse.issparse(edges):
+        return _from_scipy(edges, num_nodes, weights)
+    if hasattr(edges, "senders") and hasattr(edges, "receivers"):
+        values = edges.edges if isinstance(weights, str) else weights
+        total = int(np.sum(edges.n_node)) if num_nodes is None else num_nodes
+        pair = np.stack([np.asarray(edges.senders), np.asarray(edges.receivers)])
+        return _from_index(pair, total, values)
+    if hasattr(edges, "adj") and hasattr(edges, "is_directed"):
+        return _from_networkx(edges, num_nodes, weights)
+    if isinstance(edges, (list, tuple)) and edges and isinstance(edges[0], tuple):
+        msg = (
+            "edges is a list of pairs; pass an array of shape (2, e), senders first, "
+            "such as np.array(edges).T"
+        )
+        raise TypeError(msg)
+    return _from_index(edges, num_nodes, weights)
+
+
+def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
+    index = np.asarray(edges)
+    if index.size == 0:
+        index = np.zeros((2, 0), np.int64)
+    if index.ndim != 2 or index.shape[0] != 2:
+        hint = "; pass edges.T" if index.ndim == 2 and index.shape[1] == 2 else ""
+        msg = f"edges must have shape (2, e), senders first, got {index.shape}{hint}"
+        raise ValueError(msg)
+    if not np.issubdtype(index.dtype, np.integer):
+        msg = f"edges must hold integer node ids, got {index.dtype}"
+        raise TypeError(msg)
+    if num_nodes is None:
+        num_nodes = int(index.max(initial=-1)) + 1
+    values = None if weights is None else np.asarray(weights, np.float64)
+    if values is not None and values.shape == (index.shape[1], 1):
+        values = values[:, 0]
+    return Entries(
+        index[1].astype(np.int64), index[0].astype(np.int64), values, int(num_nodes)
+    )
+
+
+def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> Entries:
+    coo = scipy.sparse.coo_array(matrix)
+    if coo.shape[0] != coo.shape[1] or num_nodes not in {None, coo.shape[0]}:
+        msg = f"the sparse matrix must be n x n, got {coo.shape} for n = {num_nodes}"
+        raise ValueError(msg)
+    if weights is not None:
+        msg = "a sparse matrix carries its own weights; leave weights out"
+        raise ValueError(msg)
+    values = coo.data.astype(np.float64)
+    binary = coo.data.dtype == np.bool_ or np.all(values == 1)
+    index = np.stack([coo.col, coo.row]).astype(np.int64)
+    return _from_index(index, coo.shape[0], None if binary else values)
+
+
+def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    if num_nodes not in {None, len(position)}:
+        msg = f"the graph has {len(position)} nodes, got num_nodes = {num_nodes}"
+        raise ValueError(msg)
+    if weights is not None and not isinstance(weights, str):
+        msg = "weights of a networkx graph are named by an edge attribute"
+        raise TypeError(msg)
+    triples = list(graph.edges(data=weights or "weight"))
+    index = np.array([[position[u], position[v]] for u, v, _ in triples], np.int64)
+    values = None
+    if weights is not None or any(w is not None for *_, w in triples):
+        # Without the attribute an edge weighs 1, as networkx itself has it.
+        values = np.array([1.0 if w is None else w for *_, w in triples], np.float64)
+    return _from_index(index.reshape(-1, 2).T, len(position), values)
+
+
+def check(given: Entries, *, signed: bool) -> None:
+    _checks.at_least("num_nodes", given.num_nodes, 0)
+    _checks.int32_indexable(given.num_nodes, len(given.senders))
+    for ids in (given.senders, given.receivers):
+        outside = (ids < 0) | (ids >= given.num_nodes)
+        if outside.any():
+            where = int(np.argmax(outside))
+            msg = (
+                f"edge {where} names node {ids[where]}, but there are "
+                f"{given.num_nodes} nodes, 0 to {given.num_nodes - 1}"
+            )
+            raise ValueError(msg)
+    if given.weights is None:
+        return
+    _checks.shape("weights", given.weights, (len(given.senders),))
+    bad = ~np.isfinite(given.weights)
+    if not signed:
+        bad |= given.weights < 0
+    if bad.any():
+        where = int(np.argmax(bad))
+        hint = "; pass signed=True" if math.isfinite(given.weights[where]) else ""
+        msg = (
+            f"edge {where} ({given.senders[where]} -> {given.receivers[where]}) has "
+            f"weight {given.weights[where]}; weights must be finite and not negative"
+            f"{hint}"
+        )
+        raise ValueError(msg)
+
+
+def combine(
+    keys: np.ndarray,
+    weights: np.ndarray,
+    forward: np.ndarray,
+    given: Entries,
+    duplicates: str | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct keys and one weight for each.
+
+    Raises:
+        ValueError: an edge is stored more than once, and no rule says what to do.
+    """
+    order = np.argsort(keys, kind="stable")
+    keys, weights, forward = keys[order], weights[order], forward[order]
+    unique, starts = np.unique(keys, return_index=True)
+    if len(unique) == len(keys):
+        return unique, weights
+    if duplicates is not None:
+        return unique, COMBINE[duplicates].reduceat(weights, starts)
+    counts = np.add.reduceat(forward.astype(np.int64), starts)
+    sizes = np.diff(np.r_[starts, len(keys)])
+    low, high = (
+        np.minimum.reduceat(weights, starts),
+        np.maximum.reduceat(weights, starts),
+    )
+    ambiguous = (counts > 1) | (sizes - counts > 1) | (low != high)
+    if ambiguous.any():
+        where = int(np.argmax(ambiguous))
+        i, j = divmod(int(unique[where]), given.num_nodes)
+        msg = (
+            f"the edge between {i} and {j} is stored {sizes[where]} times, with "
+            f"weights from {low[where]} to {high[where]}; say how they combine: "
+            'duplicates="sum", "max" or "min"'
+        )
+        raise ValueError(msg)
+    return unique, low

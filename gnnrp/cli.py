@@ -1,0 +1,339 @@
+"""The command line: ``gnnrp rp`` and ``gnnrp datasets``; the only reader of flags."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+# JAX and scipy are imported by the commands that need them, so that help is instant.
+
+Kernel = Literal["gaussian", "laplacian", "linear", "polynomial", "sigmoid", "none"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rp:
+    """Run residual propagation and its baselines on one data set.
+
+    Without flags: an embedded graph (a stochastic block model), a table, a figure.
+    Settings left out are the published ones of the data set.
+    """
+
+    dataset: str = "sbm"
+    """A name from `gnnrp datasets`."""
+    data_dir: Path | None = None
+    """Where the files are; then $GNNRP_DATA and the user cache are searched."""
+    download: bool = True
+    """Fetch missing files, checked by SHA-256, into the user cache."""
+    step_size: float | None = None
+    """η, positive."""
+    power: int | None = None
+    """K, hops a step."""
+    alpha: float | None = None
+    """α in [0, 1] of the lazy walk (α A + (1 - α) I)^K."""
+    num_steps: int | None = None
+    """Steps to look at."""
+    kernel: Kernel | None = None
+    """Of the node features; `none` for the graph alone."""
+    gamma: float | None = None
+    """γ = 1 / (2 σ²) of the kernel."""
+    bandwidth: float | None = None
+    """σ, instead of γ."""
+    loss: Literal["squared", "absolute", "sigmoid", "softmax"] | None = None
+    """What the residual is the gradient of."""
+    select: Literal["first", "last"] | None = None
+    """Which of several best validation steps to keep."""
+    patience: int | None = None
+    """Stop after so many steps without a better validation score."""
+    method: Literal["auto", "exact", "krylov", "iterate"] | None = None
+    """How the steps are computed."""
+    precision: Literal["float32", "float64"] | None = None
+    """Of the computation."""
+    seed: int = 0
+    """Of random splits and of the generated graph."""
+    json: bool = False
+    """Print one JSON object, and nothing else, on standard output."""
+    plot: Path | None = None
+    """Where the learning curve goes (PNG); `rp-DATASET.png` unless --json."""
+    quiet: bool = False
+    """No progress bar."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self) -> None:
+        """Load, run, and print.
+
+        Raises:
+            ValueError: settings or data that do not serve.
+        """
+        from gnnrp import datasets, pipeline, records
+
+        began = time.perf_counter()
+        dataset = datasets.load(
+            self.dataset, self.data_dir, download=self.download, seed=self.seed
+        )
+        loaded = time.perf_counter() - began
+        settings = self._settings(has_features=dataset.features is not None)
+        target = self.plot
+        if target is None and not self.json:
+            target = Path(f"rp-{dataset.name}.png")
+        if target is not None and not target.absolute().parent.is_dir():
+            msg = f"the folder of {target} does not exist"
+            raise ValueError(msg)
+        with _Progress(quiet=self.quiet) as progress:
+            result = pipeline.run(
+                dataset, settings, load_seconds=loaded, progress=progress
+            )
+        record = result.record
+        _warn(record)
+        if target is not None:
+            from gnnrp import plotting
+
+            found = result.trajectory
+            figure = plotting.learning_curve(record, found.val, found.test)
+            records.write_atomically(target, plotting.png(figure))
+        print(records.dumps(record) if self.json else _table(record))
+        if target is not None and not self.json:
+            print(f"\nLearning curve: {target}")
+
+    def _settings(self, *, has_features: bool) -> Any:
+        from gnnrp import presets
+        from gnnrp.kernels import features
+
+        chosen = presets.settings(self.dataset, has_features=has_features)
+        names = {field.name for field in dataclasses.fields(chosen)}
+        given = {
+            name: value
+            for name in names
+            if (value := getattr(self, name, None)) is not None
+        }
+        if self.kernel == "none":
+            given["kernel"] = None
+        if self.bandwidth is not None:
+            if self.gamma is not None:
+                msg = "give --gamma or --bandwidth, not both"
+                raise ValueError(msg)
+            given["gamma"] = features.gamma_from_bandwidth(self.bandwidth)
+        return dataclasses.replace(chosen, **given)
+
+
+@dataclasses.dataclass(frozen=True)
+class Datasets:
+    """List every data set: whether it is here, where, and its statistics."""
+
+    data_dir: Path | None = None
+    """Searched before $GNNRP_DATA and the user cache."""
+    json: bool = False
+    """Print one JSON object, and nothing else, on standard output."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self) -> None:
+        """Look for the files, read those that are here, and print."""
+        from gnnrp import datasets, records
+
+        rows = [
+            _dataset_row(datasets, name, self.data_dir) for name in datasets.names()
+        ]
+        if self.json:
+            print(records.dumps({"datasets": rows}))
+            return
+        print(
+            f"{'dataset':16}{'n':>10}{'e':>12}{'d':>7}{'c':>5}{'homophily':>11}  where"
+        )
+        for row in rows:
+            cells = [row[key] for key in ("n", "e", "d", "c")]
+            n, e, d, c = ("-" if cell is None else f"{cell:,}" for cell in cells)
+            level = row["homophily"]
+            h = "-" if level is None else f"{level:.3f}"
+            print(f"{row['name']:16}{n:>10}{e:>12}{d:>7}{c:>5}{h:>11}  {row['where']}")
+        print("\nn, e, d, c of absent sets as published; e counted as the paper does.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code.
+
+    0: done; 2: bad flags or data, told in one line on standard error; 130: interrupted.
+
+    Raises:
+        ValueError: with --debug, as do the errors below.
+        TypeError: see above.
+        OSError: see above.
+        MemoryError: see above.
+    """
+    try:
+        command = _parse(arguments)
+    except _UsageError as error:
+        print(f"gnnrp: {error}", file=sys.stderr)
+        return 2
+    try:
+        command.run()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("gnnrp: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, TypeError, OSError, MemoryError) as error:
+        if command.debug:
+            raise
+        print(f"gnnrp: {_one_line(str(error) or repr(error))}", file=sys.stderr)
+        return 2
+    return 0
+
+
+class _UsageError(Exception):
+    """Flags that cannot be read."""
+
+
+def _parse(arguments: Sequence[str] | None) -> Rp | Datasets:
+    commands = (
+        Annotated[Rp, tyro.conf.subcommand("rp")]
+        | Annotated[Datasets, tyro.conf.subcommand("datasets")]
+    )
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                commands,  # pyright: ignore[reportArgumentType]
+                prog="gnnrp",
+                description="Residual propagation: a node classifier without weights.",
+                args=arguments,
+            )
+    except SystemExit as stop:
+        if stop.code in {0, None}:
+            raise
+        raise _UsageError(_one_line(complaint.getvalue())) from None
+
+
+def _one_line(text: str) -> str:
+    """Return the text without box drawing, in one line."""
+    return " ".join(re.sub(r"[\u2500-\u257f]", " ", text).split())
+
+
+class _Progress:
+    """A bar on standard error, where that is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._disable = True if quiet else None  # None: unless it is a terminal
+        self._bar: Any = None
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self._bar is None or self._bar.desc != what:
+            from tqdm import tqdm
+
+            self.__exit__()
+            self._bar = tqdm(
+                total=total,
+                desc=what,
+                leave=False,
+                disable=self._disable,
+                file=sys.stderr,
+            )
+            self._bar.desc = what
+        self._bar.total = total
+        self._bar.update(done - self._bar.n)
+
+
+def _warn(record: dict[str, Any]) -> None:
+    report = record["report"]
+    if any(report["diverged"]):
+        splits = [i for i, bad in enumerate(report["diverged"]) if bad]
+        safe = [c["safe_step_size"] for c in report["convergence"]]
+        why = [report["convergence"][i]["explanation"] for i in splits if safe]
+        detail = f" ({why[0]})" if why else "; a smaller --step-size may help"
+        where = f" in split(s) {splits}" if len(report["diverged"]) > 1 else ""
+        print(f"gnnrp: the residual grew{where}{detail}", file=sys.stderr)
+
+
+def _table(record: dict[str, Any]) -> str:
+    names = {
+        "majority": "majority class",
+        "lp": "label propagation",
+        "rp": "RP",
+    }
+    unit = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}[record["metric"]]
+    lines = [
+        f"{record['dataset']}: {unit} in percent, {len(record['splits'])} split(s)",
+        "",
+    ]
+    lines.append(f"{'':24}{'validation':>16}{'test':>16}")
+    main_name = "RP with features" if record["settings"]["kernel"] else "RP"
+    rows = [(names[k], v) for k, v in record["baselines"].items()]
+    for name, row in [*rows, (main_name, record)]:
+        cells = [
+            _score(row[f"{part}_mean"], row[f"{part}_std"]) for part in ("val", "test")
+        ]
+        lines.append(f"{name:24}{cells[0]:>16}{cells[1]:>16}")
+    published = record["published"]
+    if published is not None:
+        cells = [
+            "-" if published["val"] is None else _score(published["val"], 0),
+            _score(published["test"], published["std"] or 0),
+        ]
+        lines.append(f"{'  published':24}{cells[0]:>16}{cells[1]:>16}")
+    s, seconds, report = record["settings"], record["seconds"], record["report"]
+    kernel = f", {s['kernel']} kernel γ={s['gamma']:g}" if s["kernel"] else ""
+    steps = ", ".join(str(split["best_step"]) for split in record["splits"])
+    lines += [
+        "",
+        f"η={s['step_size']:g} K={s['power']} α={s['alpha']:g}{kernel}; "
+        f"best step {steps} of {report['num_steps']} ({report['solver']})",
+        f"load {seconds['load']:.1f} s, set-up {seconds['setup']:.1f} s, "
+        f"run {seconds['run']:.1f} s on {record['device']}",
+    ]
+    return "\n".join(lines)
+
+
+def _score(mean: float | None, std: float) -> str:
+    if mean is None:
+        return "-"
+    return f"{mean:.2f} ± {std:.2f}" if std else f"{mean:.2f}"
+
+
+def _dataset_row(datasets: Any, name: str, root: Path | None) -> dict[str, Any]:
+    folder = datasets.find(name, root)
+    generated = name == "sbm"
+    known = datasets.published(name)
+    row = {
+        "name": name,
+        "present": generated or folder is not None,
+        "where": "generated" if generated else str(folder or "absent"),
+        "n": known.num_nodes,
+        "e": known.num_edges,
+        "d": known.num_features,
+        "c": known.num_classes,
+        "homophily": None,
+    }
+    if not row["present"]:
+        return row
+    try:
+        found = datasets.statistics(datasets.load(name, root, download=False))
+    except ValueError as error:
+        return row | {"where": f"damaged: {error}"}
+    return row | {
+        "n": found.num_nodes,
+        "e": found.num_edges,
+        "d": found.num_features,
+        "c": found.num_classes,
+        "homophily": found.edge_homophily,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

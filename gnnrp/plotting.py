@@ -1,0 +1,62 @@
+"""Figures from records and curves; the only importer of matplotlib."""
+
+import io
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+_METRIC = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
+_LABELS = {"lp": "label propagation", "rp": "RP, graph alone", "majority": "majority"}
+
+
+def learning_curve(
+    record: dict[str, Any],
+    val: Float[np.ndarray, "s t"],
+    test: Float[np.ndarray, "s t"],
+) -> Figure:
+    """Draw validation and test scores after each step, with the baselines as lines.
+
+    Means over the splits, with one standard deviation shaded; circles mark the step
+    that validation chose, on average.
+
+    Args:
+        record: of the run, see ``records.make``.
+        val: curve of each split.
+        test: curve of each split.
+    """
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    steps = np.arange(1, val.shape[1] + 1)
+    for name, curves, color in (("validation", val, "C0"), ("test", test, "C1")):
+        mean = 100 * curves.mean(axis=0)
+        axes.plot(steps, mean, color=color, label=f"RP, {name}")
+        if len(curves) > 1:
+            spread = 100 * curves.std(axis=0, ddof=1)
+            shade = {"color": color, "alpha": 0.15, "linewidth": 0}
+            axes.fill_between(steps, mean - spread, mean + spread, **shade)
+    chosen = np.mean([split["best_step"] for split in record["splits"]])
+    axes.plot(
+        chosen, record["test_mean"], "o", color="C1", label="chosen by validation"
+    )
+    for name, style in (("majority", ":"), ("lp", "--"), ("rp", "-.")):
+        if name not in record["baselines"]:
+            continue
+        line = record["baselines"][name]
+        label = f"{_LABELS[name]}, test"
+        axes.axhline(line["test_mean"], color="0.4", linestyle=style, label=label)
+    if len(steps) > 100:
+        axes.set_xscale("log")
+    axes.set_xlabel("step t")
+    axes.set_ylabel(f"{_METRIC[record['metric']]} (%)")
+    axes.set_title(f"Residual propagation on {record['dataset']}")
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Return the figure as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()

@@ -1,0 +1,171 @@
+"""Small random graphs, targets, splits and similarities; a seed names each of them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references
+
+from gnnrp import graph, spmm
+from gnnrp.kernels import features
+from gnnrp.propagation import similarity
+from gnnrp.types import LinearMap, Split
+
+N, E, C = 14, 22, 3  # nodes, undirected edges, classes: equal shapes share one trace
+
+
+def edges(seed: int, num_nodes: int = N, num_edges: int = E) -> np.ndarray:
+    """Return (2, e) distinct edges of a connected graph, each stored once."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(num_nodes)
+    pairs = {tuple(sorted(pair)) for pair in zip(order[:-1], order[1:], strict=True)}
+    others = [
+        (i, j)
+        for i in range(num_nodes)
+        for j in range(i + 1, num_nodes)
+        if (i, j) not in pairs
+    ]
+    extra = rng.permutation(len(others))[: num_edges - len(pairs)]
+    return np.array(sorted(pairs | {others[i] for i in extra})).T
+
+
+def adjacency(seed: int, num_nodes: int = N, num_edges: int = E) -> spmm.Matrix:
+    return spmm.prepare(
+        graph.normalized_adjacency(edges(seed, num_nodes, num_edges), num_nodes)
+    )
+
+
+def targets(seed: int, num_nodes: int = N, num_classes: int = C) -> np.ndarray:
+    """Return one-hot rows."""
+    labels = np.random.default_rng(seed + 100).integers(num_classes, size=num_nodes)
+    return np.eye(num_classes)[labels]
+
+
+def split(
+    seed: int, num_nodes: int = N, sizes: tuple[int, int, int] = (6, 4, 3)
+) -> Split:
+    """Return one split, masks (n,); what the sizes leave over is in no part."""
+    order = np.random.default_rng(seed + 200).permutation(num_nodes)
+    bounds = np.cumsum((0, *sizes))
+    parts = (order[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+    return Split(*(np.isin(np.arange(num_nodes), part) for part in parts))
+
+
+def splits(seed: int, sizes: tuple[tuple[int, int, int], ...], n: int = N) -> Split:
+    """Return one split for each triple of sizes, masks (s, n)."""
+    each = [split(seed + 10 * i, n, size) for i, size in enumerate(sizes)]
+    return Split(*(np.stack(masks) for masks in zip(*each, strict=True)))
+
+
+def positive_definite(seed: int, size: int = N) -> np.ndarray:
+    root = np.random.default_rng(seed + 300).standard_normal((size, size))
+    return root @ root.T / size + 0.1 * np.eye(size)
+
+
+def low_rank(seed: int, rank: int, size: int = N) -> np.ndarray:
+    """Return a PSD matrix of that rank."""
+    root = np.random.default_rng(seed + 400).standard_normal((size, rank))
+    return root @ root.T / size
+
+
+class World(NamedTuple):
+    """What the similarities of the table are made from."""
+
+    matrix: spmm.Matrix
+    by_rows: spmm.Matrix  # normalized by rows, so not symmetric
+    A: np.ndarray  # the same, dense, by the references
+    A_by_rows: np.ndarray
+    kernel: np.ndarray
+    features: np.ndarray
+
+
+class Case(NamedTuple):
+    """One way to say S, and the same S as a dense matrix."""
+
+    make: Callable[[World], LinearMap]
+    dense: Callable[[World], np.ndarray]
+    symmetric: bool = True
+    psd: bool = False
+
+
+def world(seed: int) -> World:
+    index = edges(seed)
+    by_rows = graph.normalized_adjacency(index, N, normalization="row")
+    rng = np.random.default_rng(seed + 500)
+    return World(
+        adjacency(seed),
+        spmm.prepare(by_rows),
+        references.adjacency(index, N),
+        references.adjacency(index, N, normalization="row"),
+        positive_definite(seed),
+        rng.standard_normal((N, 4)),
+    )
+
+
+def _hops(A: np.ndarray, power: int) -> np.ndarray:
+    return np.linalg.matrix_power(A, power)
+
+
+def _lazy(A: np.ndarray, power: int, alpha: float) -> np.ndarray:
+    return _hops(alpha * A + (1 - alpha) * np.eye(len(A)), power)
+
+
+SIMILARITIES: dict[str, Case] = {
+    "dense": Case(
+        lambda w: similarity.Dense(jnp.asarray(w.kernel)), lambda w: w.kernel, psd=True
+    ),
+    "function": Case(lambda w: lambda v: jnp.asarray(w.A) @ v, lambda w: w.A),
+    "adjacency": Case(lambda w: w.matrix, lambda w: w.A),
+    "power 2": Case(
+        lambda w: similarity.Power(w.matrix, 2), lambda w: _hops(w.A, 2), psd=True
+    ),
+    "power 3": Case(lambda w: similarity.Power(w.matrix, 3), lambda w: _hops(w.A, 3)),
+    "lazy walk, alpha 1/2": Case(
+        lambda w: similarity.LazyWalk(w.matrix, 3, 0.5),
+        lambda w: _lazy(w.A, 3, 0.5),
+        psd=True,
+    ),
+    "lazy walk, alpha 0.9": Case(
+        lambda w: similarity.LazyWalk(w.matrix, 1, 0.9), lambda w: _lazy(w.A, 1, 0.9)
+    ),
+    "restart": Case(
+        lambda w: similarity.Restart(w.matrix, 4, 0.8),
+        lambda w: references.label_propagation(w.A, np.eye(N), 4, 0.8),
+        psd=True,
+    ),
+    "sandwich of a power": Case(
+        lambda w: similarity.Sandwich(
+            similarity.Power(w.matrix, 3), features.build(w.features, gamma=0.4)
+        ),
+        lambda w: (
+            _hops(w.A, 3)
+            @ references.normalized_gaussian_kernel(w.features, 0.4)
+            @ _hops(w.A, 3)
+        ),
+        psd=True,
+    ),
+    "sandwich of a lazy walk": Case(
+        lambda w: similarity.Sandwich(
+            similarity.LazyWalk(w.matrix, 2, 0.5),
+            features.build(w.features, "linear", normalized=False),
+        ),
+        lambda w: _lazy(w.A, 2, 0.5) @ w.features @ w.features.T @ _lazy(w.A, 2, 0.5),
+        psd=True,
+    ),
+    "power of a row-normalized adjacency": Case(
+        lambda w: similarity.Power(w.by_rows, 2),
+        lambda w: _hops(w.A_by_rows, 2),
+        symmetric=False,
+    ),
+}
+
+every_similarity = pytest.mark.parametrize(
+    "case", SIMILARITIES.values(), ids=list(SIMILARITIES)
+)
+every_symmetric_similarity = pytest.mark.parametrize(
+    "case",
+    [case for case in SIMILARITIES.values() if case.symmetric],
+    ids=[name for name, case in SIMILARITIES.items() if case.symmetric],
+)

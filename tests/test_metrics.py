@@ -1,0 +1,174 @@
+"""Scores on device, held against plain counting and scikit-learn."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from gnnrp import metrics
+
+SEEDS = range(3)
+accuracy, roc_auc = jax.jit(metrics.accuracy), jax.jit(metrics.roc_auc)
+dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+def all_of(n):
+    return jnp.ones(n, bool)
+
+
+def one_hot(labels, num_classes, dtype=np.float64):
+    return jnp.asarray(np.eye(num_classes, dtype=dtype)[labels])
+
+
+def tied_problem(seed, n=60, tasks=3, dtype=np.float64):
+    """Scores of few values, some of them negative zeros, and targets partly unknown."""
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-2, 3, (n, tasks)).astype(dtype)
+    scores[(scores == 0) & (rng.random((n, tasks)) < 0.5)] = -0.0
+    targets = rng.integers(0, 2, (n, tasks)).astype(dtype)
+    targets[rng.random((n, tasks)) < 0.2] = np.nan
+    mask = rng.random(n) < 0.7
+    return scores, targets, mask
+
+
+def reference_auc(scores, targets, mask):
+    areas = []
+    for score, target in zip(scores[mask].T, targets[mask].T, strict=True):
+        known = ~np.isnan(target)
+        if len(set(target[known])) == 2:
+            areas.append(sklearn.metrics.roc_auc_score(target[known], score[known]))
+    return np.mean(areas)
+
+
+@dtypes
+@pytest.mark.parametrize("seed", SEEDS)
+def test_accuracy_counts_the_hits_among_the_masked(seed, dtype):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(30, 4)).astype(dtype)
+    labels, mask = rng.integers(0, 4, 30), rng.random(30) < 0.5
+    expected = np.mean(scores.argmax(1)[mask] == labels[mask])
+    found = accuracy(jnp.asarray(scores), one_hot(labels, 4, dtype), jnp.asarray(mask))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, rtol=np.finfo(dtype).eps)
+
+
+def test_ties_go_to_the_first_class():
+    scores = jnp.array([[0.0, 0.0], [0.0, 0.0], [-1.0, 1.0], [1.0, 1.0]])
+    targets = one_hot([0, 1, 1, 0], 2)
+    assert accuracy(scores, targets, all_of(4)) == 0.75
+    assert accuracy(scores, targets, jnp.array([1, 1, 0, 0], bool)) == 0.5
+
+
+def test_rows_outside_the_mask_do_not_count():
+    scores, targets = one_hot([0, 1, 1], 2), one_hot([0, 1, 0], 2)
+    assert accuracy(scores, targets, jnp.array([True, True, False])) == 1
+    assert accuracy(scores, targets, jnp.array([False, False, True])) == 0
+
+
+@pytest.mark.parametrize("score", [accuracy, roc_auc])
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_a_diverged_run_scores_nan(score, broken):
+    targets = one_hot([0, 1, 1, 0], 2)
+    assert score(targets, targets, all_of(4)) == 1
+    assert jnp.isnan(score(targets.at[2, 1].set(broken), targets, all_of(4)))
+    assert jnp.isnan(score(jnp.full((4, 2), -jnp.inf), targets, all_of(4)))
+
+
+@pytest.mark.parametrize("score", [accuracy, roc_auc])
+def test_an_empty_mask_scores_nan(score):
+    targets = one_hot([0, 1, 1, 0], 2)
+    assert jnp.isnan(score(targets, targets, jnp.zeros(4, bool)))
+
+
+@dtypes
+@pytest.mark.parametrize("seed", SEEDS)
+def test_roc_auc_is_that_of_scikit_learn(seed, dtype):
+    scores, targets, mask = tied_problem(seed, dtype=dtype)
+    found = roc_auc(*map(jnp.asarray, (scores, targets, mask)))
+    assert found.dtype == dtype
+    rtol = 1e-6 if dtype == np.float32 else 1e-13
+    np.testing.assert_allclose(found, reference_auc(scores, targets, mask), rtol=rtol)
+
+
+@dtypes
+@pytest.mark.parametrize("seed", SEEDS)
+def test_roc_auc_orders_scores_of_all_magnitudes_and_signs(seed, dtype):
+    rng = np.random.default_rng(seed)
+    largest = np.finfo(dtype).maxexp - 1
+    scores = rng.choice([-1, 1], 80) * 2.0 ** rng.integers(-largest + 2, largest, 80)
+    scores[:3] = np.finfo(dtype).max, np.finfo(dtype).min, np.finfo(dtype).tiny
+    problem = scores.astype(dtype)[:, None], rng.integers(0, 2, (80, 1)).astype(dtype)
+    found = roc_auc(*map(jnp.asarray, problem), all_of(80))
+    np.testing.assert_allclose(
+        found, reference_auc(*problem, np.ones(80, bool)), rtol=1e-6
+    )
+
+
+@dtypes
+def test_negative_zero_ties_with_zero(dtype):
+    targets = jnp.asarray([[1], [0]], dtype)
+    for scores in ([[-0.0], [0.0]], [[0.0], [-0.0]]):
+        assert roc_auc(jnp.asarray(scores, dtype), targets, all_of(2)) == 0.5
+
+
+def test_unknown_targets_are_left_out():
+    scores = jnp.array([[3.0], [2.0], [9.0], [1.0], [-9.0]])
+    targets = jnp.array([[1.0], [0.0], [jnp.nan], [1.0], [jnp.nan]])
+    assert roc_auc(scores, targets, all_of(5)) == 0.5
+
+
+def test_tasks_of_one_class_are_left_out_of_the_mean():  # field report 12
+    targets = jnp.array([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    scores = jnp.array([[0.0, 3.0], [5.0, 2.0], [0.0, 1.0]])
+    assert roc_auc(scores, targets, all_of(3)) == 0.5
+    zeros_only = targets.at[:, 0].set(0)
+    assert roc_auc(scores, zeros_only, all_of(3)) == 0.5
+
+
+def test_a_task_may_have_both_classes_only_outside_the_mask():
+    targets = jnp.array([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    scores = jnp.array([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])
+    assert roc_auc(scores, targets, jnp.array([True, True, False])) == 1
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, np.nan])
+def test_roc_auc_without_any_task_of_both_classes_is_nan(value):  # field report 12
+    targets = jnp.full((3, 2), value)
+    assert jnp.isnan(roc_auc(jnp.ones((3, 2)), targets, all_of(3)))
+
+
+def test_roc_auc_of_opposite_scores_is_its_complement():
+    scores, targets, mask = map(jnp.asarray, tied_problem(0))
+    total = roc_auc(scores, targets, mask)
+    total += roc_auc(-scores, targets, mask)
+    np.testing.assert_allclose(total, 1, rtol=1e-14)
+
+
+def test_the_pairs_of_a_large_sample_do_not_overflow():
+    n = 2**17  # n^2 / 4 pairs are 2^32
+    targets = jnp.arange(n) % 2
+    found = roc_auc(
+        jnp.arange(n, dtype=jnp.float32)[:, None],
+        targets.astype(jnp.float32)[:, None],
+        all_of(n),
+    )
+    np.testing.assert_allclose(found, 0.5 + 1 / n, atol=2e-6)
+
+
+@dtypes
+@pytest.mark.parametrize("score", [accuracy, roc_auc])
+def test_a_batch_of_scores_and_masks_is_scored_one_by_one(score, dtype):
+    problems = [tied_problem(seed, dtype=dtype) for seed in SEEDS]
+    scores, _, masks = (jnp.stack(arrays) for arrays in zip(*problems, strict=True))
+    targets = jnp.asarray(problems[0][1])
+    found = jax.jit(jax.vmap(score, in_axes=(0, None, 0)))(scores, targets, masks)
+    expected = [score(s, targets, m) for s, m in zip(scores, masks, strict=True)]
+    np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-6)
+
+
+def test_metrics_are_known_by_name():
+    assert metrics.by_name("accuracy") is metrics.accuracy
+    assert metrics.by_name("roc_auc") is metrics.roc_auc
+    with pytest.raises(ValueError, match="got 'auc'"):
+        metrics.by_name("auc")
