@@ -30,7 +30,10 @@ def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
     if scipy.sparse.issparse(edges):
         return _from_scipy(edges, num_nodes, weights)
     if hasattr(edges, "senders") and hasattr(edges, "receivers"):
-        values = edges.edges if isinstance(weights, str) else weights
+        values = weights
+        if isinstance(weights, str):
+            _checks.one_of("weights", weights, ("edges",))
+            values = edges.edges
         total = int(np.sum(edges.n_node)) if num_nodes is None else num_nodes
         pair = np.stack([np.asarray(edges.senders), np.asarray(edges.receivers)])
         return _from_index(pair, total, values)
@@ -47,6 +50,12 @@ def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
 
 def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
     index = np.asarray(edges)
+    if index.dtype == object:
+        msg = (
+            "edges must be an edge index of shape (2, e), a scipy sparse matrix, a "
+            f"networkx graph or a jraph.GraphsTuple, got {type(edges).__name__}"
+        )
+        raise TypeError(msg)
     if index.size == 0:
         index = np.zeros((2, 0), np.int64)
     if index.ndim != 2 or index.shape[0] != 2:
@@ -56,14 +65,13 @@ def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
     if not np.issubdtype(index.dtype, np.integer):
         msg = f"edges must hold integer node ids, got {index.dtype}"
         raise TypeError(msg)
+    index = index.astype(np.int64)
     if num_nodes is None:
         num_nodes = int(index.max(initial=-1)) + 1
     values = None if weights is None else np.asarray(weights, np.float64)
     if values is not None and values.shape == (index.shape[1], 1):
         values = values[:, 0]
-    return Entries(
-        index[1].astype(np.int64), index[0].astype(np.int64), values, int(num_nodes)
-    )
+    return Entries(index[1], index[0], values, int(num_nodes))
 
 
 def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> Entries:
@@ -74,10 +82,10 @@ def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> Entries:
     if weights is not None:
         msg = "a sparse matrix carries its own weights; leave weights out"
         raise ValueError(msg)
-    values = coo.data.astype(np.float64)
-    binary = coo.data.dtype == np.bool_ or np.all(values == 1)
-    index = np.stack([coo.col, coo.row]).astype(np.int64)
-    return _from_index(index, coo.shape[0], None if binary else values)
+    stored = coo.data != 0
+    values = coo.data[stored].astype(np.float64)
+    index = np.stack([coo.col[stored], coo.row[stored]]).astype(np.int64)
+    return _from_index(index, coo.shape[0], None if np.all(values == 1) else values)
 
 
 def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
@@ -94,7 +102,12 @@ def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
     if weights is not None or any(w is not None for *_, w in triples):
         # Without the attribute an edge weighs 1, as networkx itself has it.
         values = np.array([1.0 if w is None else w for *_, w in triples], np.float64)
-    return _from_index(index.reshape(-1, 2).T, len(position), values)
+    index = index.reshape(-1, 2).T
+    if not graph.is_directed():  # each edge is listed once, and counts both ways
+        other = index[:, index[0] != index[1]][::-1]
+        values = None if values is None else np.r_[values, values[index[0] != index[1]]]
+        index = np.concatenate([index, other], axis=1)
+    return _from_index(index, len(position), values)
 
 
 def check(given: Entries, *, signed: bool) -> None:

@@ -131,6 +131,7 @@ def raw_adjacency(
         keys, values = _edges.combine(
             keys, given.weights[kept], forward, given, duplicates
         )
+        keys, values = keys[values != 0], values[values != 0]  # a sum may cancel
     low, high = np.divmod(keys, given.num_nodes)
     if values is None:
         values = np.ones(len(keys))
@@ -175,6 +176,8 @@ def normalize(
     degrees = abs(with_loops)
     row = np.asarray(degrees.sum(axis=1)).ravel()
     column = np.asarray(degrees.sum(axis=0)).ravel()
+    if (with_loops != with_loops.T).nnz == 0:
+        column = row  # the same numbers, but added in another order
     left, right = {
         "symmetric": (_inverse(np.sqrt(row)), _inverse(np.sqrt(column))),
         "row": (_inverse(row), np.ones(num_nodes)),

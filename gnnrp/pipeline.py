@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gnnrp import baselines, datasets, graph, metrics, records, spmm
@@ -130,9 +131,12 @@ def build_similarity(
     x = node_features
     if settings.row_normalize:
         x = features.row_normalized(x)
-    kernel = features.build(x, settings.kernel, gamma=settings.gamma)
-    num_bytes = kernel.num_nodes**2 * kernel.scale.dtype.itemsize
+    num_bytes = x.shape[0] ** 2 * jnp.zeros(0).dtype.itemsize
     many_products = settings.loss != "squared" or num_train > residual.EXACT_UP_TO
-    if many_products and num_bytes <= _DENSE_KERNEL_BYTES:
-        return similarity.Sandwich(walk, similarity.Dense(features.matrix(kernel)))
+    dense = many_products and num_bytes <= _DENSE_KERNEL_BYTES
+    kernel = features.build(
+        x, settings.kernel, gamma=settings.gamma, normalized=not dense
+    )
+    if dense:
+        kernel = similarity.Dense(features.normalized_matrix(kernel))
     return similarity.Sandwich(walk, kernel)

@@ -9,7 +9,7 @@ its own, so that ``jit``, ``vmap`` and reverse mode all end in the fast kernel.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ _REORDER_FROM = 2**15  # below, a column block of the dense side stays in the ca
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Matrix:
     """A sparse matrix that enters ``jit`` as an argument; made by ``prepare``.
 
@@ -71,8 +71,10 @@ def prepare(
     _checks.one_of("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
         backend = "bcsr" if jax.default_backend() == "cpu" else "segment_sum"
+    given = cast(Any, adjacency)  # scipy.sparse has no types
+    entries = given.nse if isinstance(adjacency, sparse.BCOO) else given.nnz
+    _checks.int32_indexable(max(given.shape), entries)
     csr = to_scipy(adjacency)
-    _checks.int32_indexable(max(csr.shape[0], csr.shape[1]), csr.nnz)
     csr.sum_duplicates()
     csc = csr.tocsc()
     csc.sort_indices()
@@ -201,7 +203,11 @@ def _closer_order(
 ) -> np.ndarray | None:
     """Return reverse Cuthill-McKee order and its inverse, if asked for or worth it."""
     num_nodes = csr.shape[0]
-    if reorder is False or (reorder is None and num_nodes < _REORDER_FROM):
+    if (
+        csr.nnz == 0
+        or reorder is False
+        or (reorder is None and num_nodes < _REORDER_FROM)
+    ):
         return None
     graph = scipy.sparse.csr_matrix(csr)
     nodes = scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)

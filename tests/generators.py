@@ -1,5 +1,7 @@
 """Small random graphs, targets, splits and similarities; a seed names each of them."""
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,7 +22,7 @@ def edges(seed: int, num_nodes: int = N, num_edges: int = E) -> np.ndarray:
     """Return (2, e) distinct edges of a connected graph, each stored once."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(num_nodes)
-    pairs = {tuple(sorted(pair)) for pair in zip(order[:-1], order[1:], strict=True)}
+    pairs = {tuple(sorted(pair)) for pair in itertools.pairwise(order)}
     others = [
         (i, j)
         for i in range(num_nodes)
@@ -31,6 +33,7 @@ def edges(seed: int, num_nodes: int = N, num_edges: int = E) -> np.ndarray:
     return np.array(sorted(pairs | {others[i] for i in extra})).T
 
 
+@functools.cache
 def adjacency(seed: int, num_nodes: int = N, num_edges: int = E) -> spmm.Matrix:
     return spmm.prepare(
         graph.normalized_adjacency(edges(seed, num_nodes, num_edges), num_nodes)
@@ -49,7 +52,7 @@ def split(
     """Return one split, masks (n,); what the sizes leave over is in no part."""
     order = np.random.default_rng(seed + 200).permutation(num_nodes)
     bounds = np.cumsum((0, *sizes))
-    parts = (order[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+    parts = (order[a:b] for a, b in itertools.pairwise(bounds))
     return Split(*(np.isin(np.arange(num_nodes), part) for part in parts))
 
 
@@ -90,6 +93,7 @@ class Case(NamedTuple):
     psd: bool = False
 
 
+@functools.cache
 def world(seed: int) -> World:
     index = edges(seed)
     by_rows = graph.normalized_adjacency(index, N, normalization="row")

@@ -181,25 +181,26 @@ def test_limit_is_the_golden_one_or_said_not_to_be_reached(case):
         assert_golden(exact.limit(factors, Y), expected)
 
 
-@pytest.mark.parametrize(
+def generalized(case):
+    walk = similarity.LazyWalk(matrix_of(GENERALIZED), case["k"], case["alpha_lazy"])
+    X = np.array(GENERALIZED["X"])
+    return similarity.Sandwich(walk, features.build(X, gamma=GENERALIZED["gamma"]))
+
+
+each_walk = pytest.mark.parametrize(
     "case", GENERALIZED["cases"], ids=lambda case: f"k={case['k']}"
 )
-@pytest.mark.parametrize("outer", ["power", "lazy walk"])
-def test_generalized_similarity_is_the_golden_one(case, outer):
-    if outer == "power" and case["alpha_lazy"] != 1:
-        pytest.skip("a power is the lazy walk that never rests")
-    S = generalized(case, outer)
-    assert_golden(similarity.columns(S, np.arange(5), 5), case["S"])
 
 
-def generalized(case, outer="lazy walk"):
-    A = matrix_of(GENERALIZED)
-    if outer == "power":
-        B = similarity.Power(A, case["k"])
-    else:
-        B = similarity.LazyWalk(A, case["k"], case["alpha_lazy"])
-    X = np.array(GENERALIZED["X"])
-    return similarity.Sandwich(B, features.build(X, gamma=GENERALIZED["gamma"]))
+@each_walk
+def test_generalized_similarity_is_the_golden_one(case):
+    every = np.arange(5)
+    S = generalized(case)
+    assert_golden(similarity.columns(S, every, 5), case["S"])
+    if case["alpha_lazy"] == 1:  # a walk that never rests is a power
+        power = similarity.Power(S.outer.adjacency, case["k"])
+        S = similarity.Sandwich(power, S.inner)
+        assert_golden(similarity.columns(S, every, 5), case["S"])
 
 
 def test_gaussian_kernels_are_the_golden_ones():
@@ -214,9 +215,7 @@ def test_gaussian_kernels_are_the_golden_ones():
 
 
 @routes
-@pytest.mark.parametrize(
-    "case", GENERALIZED["cases"], ids=lambda case: f"k={case['k']}"
-)
+@each_walk
 def test_generalized_rp_is_the_golden_one(case, route):
     targets, mask = seeds_of(GENERALIZED)
     assert_trajectory(

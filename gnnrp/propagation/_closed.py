@@ -34,7 +34,7 @@ class Form(NamedTuple):
     fields_fn: Callable[[Part], Callable]  # nodes -> ((r, x) -> sums of b, (r, q, c))
     predictions_fn: Callable[[int], np.ndarray]  # step -> F_t of all nodes, (n, c)
     norms_fn: Callable[[np.ndarray], np.ndarray]  # steps -> |R_t|
-    convergence: exact.Convergence | None
+    convergence: exact.Convergence
 
 
 def krylov_capacity(problem: Problem, max_bytes: int) -> int:
@@ -43,6 +43,7 @@ def krylov_capacity(problem: Problem, max_bytes: int) -> int:
     return int(max_bytes // max(1, size))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def forms(
     method: str,
     similarity: LinearMap,
@@ -85,6 +86,7 @@ def forms(
     return made, basis.error
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def run(
     closed_forms: list[Form],
     problem: Problem,
@@ -114,16 +116,13 @@ def run(
         form.predictions_fn(int(step))
         for form, step in zip(closed_forms, chosen.step, strict=True)
     ]
-    convergence = None
-    if closed_forms[0].convergence is not None:
-        convergence = tuple(f.convergence for f in closed_forms if f.convergence)
     return Found(
         norms[:, :seen].astype(val.dtype),
         val[:, :seen],
         test[:, :seen],
         chosen,
         np.stack(best).astype(val.dtype),
-        convergence,
+        tuple(form.convergence for form in closed_forms),
         0.0,
     )
 
@@ -170,9 +169,8 @@ def _exact_form(
         )
 
     def predictions(step):
-        with np.errstate(over="ignore", invalid="ignore"):
-            a = modes(np.array([step]))[0]
-            return _initial(problem, split) + factors.rows @ (a[:, None] * coefficients)
+        a = modes(np.array([step]))[0]
+        return _initial(problem, split) + factors.rows @ (a[:, None] * coefficients)
 
     return Form(
         modes,
@@ -233,7 +231,7 @@ def _krylov_form(
         fields,
         predictions,
         lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),
-        None,
+        krylov.convergence(basis, split, step_size),
     )
 
 

@@ -26,6 +26,10 @@ _LOOK = 4  # vectors between two looks at the error
 _CAPACITIES = (32, 48, 64, 96, 128, 192, 256)  # few, since each is one compilation
 
 
+# What diverges ends in infinity and NaN, which the report tells of.
+_DIVERGING = np.errstate(over="ignore", invalid="ignore")
+
+
 class Layout(NamedTuple):
     """Where the nodes of each split stand; ``n``, which is no node, is padding."""
 
@@ -63,6 +67,7 @@ def padded_index(mask: np.ndarray) -> np.ndarray:
     return index
 
 
+@_DIVERGING
 def build(
     similarity: LinearMap,
     places: Layout,
@@ -123,6 +128,7 @@ def build(
     return Basis(vectors, images, eigen[0], eigen[1], norms, float(error))
 
 
+@_DIVERGING
 def coefficients(
     basis: Basis, step_size: float, steps: Int[np.ndarray, " t"]
 ) -> Float[np.ndarray, "t s c m"]:
@@ -132,13 +138,13 @@ def coefficients(
     return _padded(basis, _in_basis(basis.eigenvectors, g))
 
 
+@_DIVERGING
 def residual_coefficients(
     basis: Basis, step_size: float, steps: Int[np.ndarray, " t"]
 ) -> Float[np.ndarray, "t s c m"]:
     """Return a with R_t = vectors^T a on the training nodes; |R_t| = |a|."""
     base = 1 - step_size * basis.eigenvalues
-    with np.errstate(over="ignore"):
-        decay = base ** np.asarray(steps)[:, None, None, None]
+    decay = base ** np.asarray(steps)[:, None, None, None]
     return _padded(basis, _in_basis(basis.eigenvectors, decay))
 
 
@@ -149,12 +155,37 @@ def _padded(basis: Basis, unit: np.ndarray) -> np.ndarray:
     return np.pad(scaled, [(0, 0), (0, 0), (0, 0), (0, room)])
 
 
+def convergence(basis: Basis, split: int, step_size: float) -> exact.Convergence:
+    """Say what the Ritz values, which lie within the spectrum of S_XX, give away.
+
+    Args:
+        basis: the space.
+        split: which one.
+        step_size: η.
+    """
+    theta = basis.eigenvalues[split]
+    smallest, largest = float(theta.min()), float(theta.max())
+    tiny = theta.shape[-1] * float(jnp.finfo(basis.images.dtype).eps) * abs(largest)
+    safe = 2 / largest if largest > 0 else np.inf
+    negative = smallest < -tiny
+    if negative:
+        why = f"diverges: S_XX has an eigenvalue <= {smallest:.4g} < 0"
+    elif step_size >= safe:
+        why = f"diverges: step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
+    else:
+        why = "no eigenvalue of S_XX seen that diverges"
+    bounded = not why.startswith("diverges")
+    definiteness = "indefinite" if negative else "no negative eigenvalue seen"
+    return exact.Convergence(
+        definiteness, smallest, largest, safe, bounded, bounded, why
+    )
+
+
 def _in_basis(eigenvectors: np.ndarray, function: np.ndarray) -> np.ndarray:
     """Return Q f(θ) Q^T e_1."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.einsum(
-            "scij,tscj,scj->tsci", eigenvectors, function, eigenvectors[:, :, 0]
-        )
+    return np.einsum(
+        "scij,tscj,scj->tsci", eigenvectors, function, eigenvectors[:, :, 0]
+    )
 
 
 def _tridiagonal_eigh(
@@ -194,8 +225,7 @@ def _change(
     g = exact.growth(previous[0].ravel(), step_size, steps)
     old = _in_basis(previous[1], g.reshape(-1, *previous[0].shape))
     old = np.pad(old, [(0, 0)] * 3 + [(0, new.shape[-1] - old.shape[-1])])
-    with np.errstate(invalid="ignore"):
-        change = energy(new - old) / np.maximum(energy(new), np.finfo(float).tiny)
+    change = energy(new - old) / np.maximum(energy(new), np.finfo(float).tiny)
     return float(np.max(np.where(np.isfinite(change), change, np.inf)))
 
 

@@ -5,6 +5,7 @@ map is an argument of ``jit``. Wherever a map is taken, a plain function is too.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +17,12 @@ from gnnrp.propagation import label
 from gnnrp.types import LinearMap, Scalar
 
 
-def _static() -> int:
+def _static() -> Any:
     return dataclasses.field(metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Power:
     """V -> A^K V, the similarity of basic RP; PSD if K is even or A is.
 
@@ -37,7 +38,7 @@ class Power:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class LazyWalk:
     """V -> (α A + (1 - α) I)^K V: each hop stays in place with weight 1 - α.
 
@@ -62,7 +63,7 @@ class LazyWalk:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Restart:
     """V -> LP(V; k, α): label propagation that restarts from V at each of k hops.
 
@@ -81,7 +82,7 @@ class Restart:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Sandwich:
     """V -> B (M (B V)): the generalized RP for a walk B and a feature kernel M.
 
@@ -100,7 +101,7 @@ class Sandwich:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Dense:
     """V -> M V for a matrix that is held: a kernel, an NTK."""
 
@@ -112,7 +113,7 @@ class Dense:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Probability:
     """V -> D S D V, D = diag(p (1 - p)): the kernel of sigmoid outputs p.
 

@@ -1,0 +1,1 @@
+"""Scripts that measure and reproduce; each runs as ``python -m experiments.NAME``."""

@@ -1,0 +1,183 @@
+"""The command line as its users meet it: in a process, by its output and exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gnnrp import cli, records
+
+COMMAND = (sys.executable, "-m", "gnnrp.cli")
+
+
+def gnnrp(*arguments, cwd, **more):
+    environment = os.environ | {"GNNRP_DATA": "", "XDG_CACHE_HOME": f"{cwd}-cache"}
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **more,
+    )
+
+
+def test_without_flags_a_table_and_a_figure_come_out(tmp_path):
+    done = gnnrp("rp", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for row in ("majority class", "label propagation", "RP ", "RP with features"):
+        assert row in done.stdout
+    picture = (tmp_path / "rp-sbm.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["rp-sbm.png"]
+
+
+def test_json_is_the_only_thing_on_standard_output_and_leaves_no_file(tmp_path):
+    done = gnnrp("rp", "--json", "--num-steps", "50", cwd=tmp_path)
+    record = json.loads(done.stdout)
+    assert done.returncode == 0
+    keys = {"dataset", "metric", "method", "settings", "splits", "baselines", "device"}
+    keys |= {"val_mean", "val_std", "test_mean", "test_std", "seconds", "versions"}
+    assert keys <= set(record)
+    assert set(record["splits"][0]) == {"split", "val", "test", "best_step"}
+    assert set(record["seconds"]) == {"load", "setup", "run"}
+    assert (
+        record["baselines"]["lp"]["test_mean"]
+        > record["baselines"]["majority"]["test_mean"]
+    )
+    assert record["settings"]["num_steps"] == 50
+    assert not list(tmp_path.iterdir())
+
+
+def test_flags_override_the_published_settings(tmp_path):
+    flags = "--power 2 --kernel none --step-size 0.5 --num-steps 3 --precision float64"
+    record = json.loads(gnnrp("rp", "--json", *flags.split(), cwd=tmp_path).stdout)
+    assert record["method"] == "rp"
+    assert record["dtype"] == "float64"
+    assert record["settings"]["power"] == 2
+    assert record["report"]["num_steps"] == 3
+
+
+def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
+    done = gnnrp("rp", "--json", "--num-steps", "2", "--bandwidth", "10", cwd=tmp_path)
+    assert json.loads(done.stdout)["settings"]["gamma"] == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("rp --dataset coraa", "did you mean 'cora'"),
+        ("rp --step-size -1", "step_size must be positive"),
+        ("rp --step-size nan", "step_size must be positive"),
+        ("rp --power -3", "power must be at least 0"),
+        ("rp --num-steps 0", "num_steps must be at least 1"),
+        ("rp --alpha 2", "alpha must lie in [0, 1]"),
+        ("rp --gamma 1 --bandwidth 1", "--gamma or --bandwidth, not both"),
+        ("rp --kernel gausian", "gausian"),
+        ("rp --no-such-flag", "--no-such-flag"),
+        ("rp --power many", "many"),
+        ("rp --loss softmax --method exact", "only the squared loss"),
+        ("rp --plot nowhere/curve.png", "nowhere"),
+        ("rp --dataset cora --no-download", "ind.cora"),
+        ("", "rp"),
+        ("frobnicate", "frobnicate"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    flags, named, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GNNRP_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cli.main(flags.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert named in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = gnnrp("rp", "--step-size", "-1", "--debug", cwd=tmp_path)
+    assert "Traceback" in done.stderr
+    assert done.returncode != 0
+
+
+def test_a_diverging_run_says_so_with_the_reason(tmp_path):
+    flags = ["--kernel=none", "--power=1", "--step-size=50", "--num-steps=100"]
+    done = gnnrp("rp", "--json", *flags, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "grew" in done.stderr
+    assert json.loads(done.stdout)["report"]["diverged"] == [True]
+
+
+def test_help_needs_no_jax(tmp_path):
+    done = gnnrp("rp", "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "--step-size" in done.stdout
+    line = "import sys, gnnrp, gnnrp.cli; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", line], check=True)
+
+
+def test_interruption_leaves_no_file_and_exits_with_130(tmp_path):
+    flags = ["rp", "--method", "iterate", "--num-steps", "100000000"]
+    process = subprocess.Popen([*COMMAND, *flags], cwd=tmp_path, stderr=subprocess.PIPE)
+    time.sleep(6)  # well inside the run: the import is over, the end is hours away
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.decode().strip().splitlines()[-1] == "gnnrp: interrupted"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path):
+    line = f"{' '.join(COMMAND)} datasets | head -n 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        cwd=tmp_path,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_datasets_are_listed_with_where_they_are(tmp_path):
+    found = json.loads(gnnrp("datasets", "--json", cwd=tmp_path).stdout)["datasets"]
+    rows = {row["name"]: row for row in found}
+    assert len(rows) == 19
+    assert rows["cora"] | {"present": False, "e": 10_556, "d": 1_433} == rows["cora"]
+    assert rows["sbm"]["where"] == "generated"
+    assert 0.4 < rows["sbm"]["homophily"] < 0.6
+
+
+def test_a_damaged_set_is_listed_as_such(tmp_path):
+    (tmp_path / "tolokers.npz").write_bytes(b"not an archive")
+    done = gnnrp("datasets", "--json", "--data-dir", ".", cwd=tmp_path)
+    rows = {row["name"]: row for row in json.loads(done.stdout)["datasets"]}
+    assert done.returncode == 0
+    assert rows["tolokers"]["where"].startswith("damaged")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "record.json"
+    records.write_atomically(path, b"old")
+
+    def fail(*_):
+        message = "No space left on device"
+        raise OSError(message)
+
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with pytest.raises(OSError, match="No space"):
+        records.write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [found.name for found in tmp_path.iterdir()] == ["record.json"]

@@ -1,0 +1,544 @@
+"""The sparse product and its rules, held against the dense product."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from jax.experimental import sparse
+
+from gnnrp import spmm
+
+N, K = 9, 3
+KINDS = {"symmetric": (N, N), "nonsymmetric": (N, N), "rectangular": (N, 6)}
+backends = pytest.mark.parametrize("backend", spmm.BACKENDS)
+kinds = pytest.mark.parametrize("kind", KINDS)
+dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+FAST = "cpu_csr_sparse_dense"  # what XLA calls JAX's CSR kernel
+needs_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="a CPU kernel")
+
+
+@functools.cache
+def entries(kind, dtype=np.float64):
+    """About a third of the entries, one row and one column without any."""
+    rng = np.random.default_rng(0)
+    shape = KINDS[kind]
+    dense = np.where(rng.random(shape) < 0.35, rng.normal(size=shape), 0)
+    if kind == "symmetric":
+        dense = np.tril(dense) + np.tril(dense, -1).T
+    dense[4] = dense[:, 4] = 0
+    return dense.astype(dtype)
+
+
+def prepared(kind, backend, dtype=np.float64, **settings):
+    dense = entries(kind, dtype)
+    matrix = spmm.prepare(scipy.sparse.csr_array(dense), backend=backend, **settings)
+    return dense, matrix
+
+
+def right_side(rows, seed=1, dtype=np.float64, columns=K):
+    return jnp.asarray(
+        np.random.default_rng(seed).normal(size=(rows, columns)), dtype=dtype
+    )
+
+
+product = jax.jit(spmm.matmul)
+batched_product = jax.jit(jax.vmap(spmm.matmul, in_axes=(None, 0)))
+
+
+def product_of(data, matrix, v):
+    return spmm.matmul(dataclasses.replace(matrix, data=data), v)
+
+
+@jax.jit
+def gradient(matrix, v):
+    return jax.grad(lambda v: jnp.sum(jnp.sin(spmm.matmul(matrix, v))))(v)
+
+
+@jax.jit
+def entry_gradient(matrix, v):
+    def loss(data):
+        return jnp.sum(jnp.sin(product_of(data, matrix, v)))
+
+    return jax.grad(loss)(matrix.data)
+
+
+def lowered(fn, matrix, *args):
+    """Lower with the leaves as arguments: nothing is a constant."""
+    leaves, structure = jax.tree.flatten(matrix)
+
+    def flat(leaves, *args):
+        return fn(jax.tree.unflatten(structure, leaves), *args)
+
+    return jax.jit(flat).lower(leaves, *args)
+
+
+def adjacency_of(edges, n):
+    i, j = np.array(edges).T
+    half = scipy.sparse.coo_array((np.ones(len(i)), (i, j)), shape=(n, n))
+    return scipy.sparse.csr_array(half + half.T)
+
+
+def path(n):
+    return list(itertools.pairwise(range(n)))
+
+
+def grid(side):
+    nodes = np.arange(side**2).reshape(side, side)
+    right = np.stack([nodes[:, :-1].ravel(), nodes[:, 1:].ravel()], axis=1)
+    down = np.stack([nodes[:-1].ravel(), nodes[1:].ravel()], axis=1)
+    return np.concatenate([right, down]).tolist()
+
+
+def shuffled(edges, n, seed=0):
+    return np.random.default_rng(seed).permutation(n)[np.array(edges)]
+
+
+# The product
+
+
+@backends
+@kinds
+@dtypes
+def test_product_equals_the_dense_one(backend, kind, dtype):
+    dense, matrix = prepared(kind, backend, dtype)
+    v = right_side(dense.shape[1], dtype=dtype)
+    found = product(matrix, v)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, dense @ v, atol=20 * np.finfo(dtype).eps)
+
+
+def test_a_matrix_is_a_linear_map():
+    dense, matrix = prepared("rectangular", "auto")
+    v = right_side(6)
+    np.testing.assert_allclose(matrix(v), dense @ v, atol=1e-14)
+
+
+@backends
+@kinds
+def test_a_vector_is_one_column(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    v = right_side(dense.shape[1])
+    found = product(matrix, v[:, 0])
+    assert found.shape == (N,)
+    np.testing.assert_allclose(found, dense @ v[:, 0], atol=1e-14)
+
+
+@backends
+def test_equal_indices_are_summed(backend):
+    index = ([0, 1, 0, 2, 0], [1, 0, 1, 2, 1])
+    coo = scipy.sparse.coo_array(([1.0, 2.0, 4.0, 5.0, 8.0], index), shape=(3, 3))
+    matrix = spmm.prepare(coo, backend=backend)
+    np.testing.assert_array_equal(matrix(jnp.eye(3)), coo.toarray())
+
+
+def test_bcoo_and_every_scipy_format_are_laid_out_alike():
+    dense = entries("nonsymmetric")
+    expected = jax.tree.leaves(spmm.prepare(scipy.sparse.csr_array(dense)))
+    kinds = [
+        sparse.BCOO.fromdense(jnp.asarray(dense)),
+        sparse.BCOO.fromdense(jnp.asarray(dense.T)).T,  # not sorted
+        *(scipy.sparse.coo_array(dense).asformat(f) for f in ("csc", "lil", "bsr")),
+        scipy.sparse.csr_matrix(dense),
+    ]
+    for adjacency in kinds:
+        found = jax.tree.leaves(spmm.prepare(adjacency))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_the_input_is_left_as_it_was():
+    csr = scipy.sparse.csr_array(
+        (np.ones(4), np.array([2, 0, 1, 1]), np.array([0, 2, 3, 4])), shape=(3, 3)
+    )
+    spmm.prepare(csr, reorder=False)
+    np.testing.assert_array_equal(csr.indices, [2, 0, 1, 1])
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int32])
+def test_entries_that_are_no_floats_become_floats(dtype):
+    dense = (entries("symmetric") != 0).astype(dtype)
+    matrix = spmm.prepare(scipy.sparse.csr_array(dense))
+    assert matrix.data.dtype == np.float64
+    np.testing.assert_array_equal(matrix(jnp.eye(N)), dense)
+
+
+@backends
+def test_a_matrix_without_entries_gives_zeros(backend):
+    matrix = spmm.prepare(scipy.sparse.csr_array((4, 4)), backend=backend)
+    np.testing.assert_array_equal(matrix(jnp.ones((4, 2))), np.zeros((4, 2)))
+
+
+@backends
+@pytest.mark.parametrize("sides", [("f4", "f8"), ("f8", "f4")])
+def test_both_sides_are_promoted_to_the_wider_type(backend, sides):
+    dense, matrix = prepared("nonsymmetric", backend, np.dtype(sides[0]).type)
+    v = right_side(N, dtype=sides[1])
+    with jax.numpy_dtype_promotion("standard"):
+        found, bar = product(matrix, v), gradient(matrix, v)
+    assert found.dtype == np.float64
+    assert bar.dtype == v.dtype
+    expected = dense.astype("f8") @ np.asarray(v, "f8")
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
+# Derivatives and batches
+
+
+@backends
+@kinds
+@dtypes
+def test_gradient_is_that_of_the_dense_product(backend, kind, dtype):
+    dense, matrix = prepared(kind, backend, dtype)
+    v = right_side(dense.shape[1], dtype=dtype)
+    expected = dense.T @ np.cos(dense @ v)
+    atol = 40 * np.finfo(dtype).eps
+    np.testing.assert_allclose(gradient(matrix, v), expected, atol=atol)
+
+
+@backends
+@kinds
+def test_gradient_of_a_vector_is_one_column(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    v = right_side(dense.shape[1])[:, 0]
+    expected = dense.T @ np.cos(dense @ v)
+    np.testing.assert_allclose(gradient(matrix, v), expected, atol=1e-14)
+
+
+@backends
+@kinds
+def test_gradient_of_the_gradient_is_that_of_the_dense_product(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    v, direction = right_side(dense.shape[1]), right_side(dense.shape[1], 2)
+
+    @jax.jit
+    def second(matrix, v):
+        return jax.grad(lambda v: jnp.sum(gradient(matrix, v) * direction))(v)
+
+    expected = -dense.T @ (np.sin(dense @ v) * (dense @ direction))
+    np.testing.assert_allclose(second(matrix, v), expected, atol=1e-13)
+
+
+@backends
+@kinds
+def test_gradient_in_the_entries_is_the_dense_one_where_they_stand(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    v = right_side(dense.shape[1])
+    expected = (np.cos(dense @ v) @ v.T)[dense.nonzero()]
+    np.testing.assert_allclose(entry_gradient(matrix, v), expected, atol=1e-13)
+
+
+@backends
+def test_gradient_in_the_entries_through_two_products(backend):
+    dense, matrix = prepared("rectangular", backend)
+    back = spmm.prepare(scipy.sparse.csr_array(dense.T), backend=backend)
+    v = right_side(dense.shape[1])
+
+    @jax.jit
+    @jax.grad
+    def found(data):
+        return jnp.sum(spmm.matmul(back, product_of(data, matrix, v)))
+
+    expected = dense @ np.ones((dense.shape[1], K)) @ v.T
+    np.testing.assert_allclose(
+        found(matrix.data), expected[dense.nonzero()], atol=1e-13
+    )
+
+
+@backends
+@pytest.mark.parametrize(
+    ("kind", "axis"), [("symmetric", 0), ("nonsymmetric", 1), ("rectangular", 2)]
+)
+def test_a_batch_of_right_sides_equals_a_loop(backend, kind, axis):
+    dense, matrix = prepared(kind, backend)
+    batch = np.stack([right_side(dense.shape[1], s) for s in range(4)], axis=axis)
+    found = jax.vmap(product, in_axes=(None, axis))(matrix, jnp.asarray(batch))
+    expected = [dense @ v for v in np.moveaxis(batch, axis, 0)]
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
+@backends
+def test_batches_of_batches_and_of_vectors_equal_loops(backend):
+    dense, matrix = prepared("nonsymmetric", backend)
+    batch = jnp.stack([right_side(N, s) for s in range(4)])
+    vectors = jax.vmap(jax.vmap(matrix, in_axes=1, out_axes=1))(batch)
+    np.testing.assert_allclose(vectors, dense @ batch, atol=1e-14)
+    twice = jax.vmap(jax.vmap(matrix))(batch.reshape(2, 2, N, K))
+    np.testing.assert_allclose(twice.reshape(4, N, K), dense @ batch, atol=1e-14)
+
+
+@backends
+@pytest.mark.parametrize(
+    ("kind", "both"), [("symmetric", True), ("nonsymmetric", False)]
+)
+def test_a_batch_of_entries_equals_a_loop(backend, kind, both):
+    dense, matrix = prepared(kind, backend)
+    v = jnp.stack([right_side(dense.shape[1], s) for s in range(3)])
+    factors = np.array([1.0, -2.0, 0.5])[:, None, None]
+    found = jax.jit(jax.vmap(product_of, in_axes=(0, None, 0 if both else None)))(
+        factors[:, 0] * matrix.data, matrix, v if both else v[0]
+    )
+    expected = factors * (dense @ (v if both else v[0]))
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
+@backends
+def test_gradients_of_a_batch_and_batches_of_gradients_agree(backend):
+    dense, matrix = prepared("nonsymmetric", backend)
+    batch = jnp.stack([right_side(N, s) for s in range(3)])
+
+    def loss(data, v):
+        return jnp.sum(jnp.sin(product_of(data, matrix, v)))
+
+    def batch_loss(data, batch):
+        return jnp.sum(jax.vmap(loss, in_axes=(None, 0))(data, batch))
+
+    each = jax.jit(jax.vmap(jax.grad(loss, argnums=(0, 1)), in_axes=(None, 0)))(
+        matrix.data, batch
+    )
+    whole = jax.jit(jax.grad(batch_loss, argnums=(0, 1)))(matrix.data, batch)
+    slopes = np.cos(dense @ batch)
+    np.testing.assert_allclose(each[1], dense.T @ slopes, atol=1e-13)
+    np.testing.assert_allclose(whole[1], dense.T @ slopes, atol=1e-13)
+    outer = (slopes @ np.swapaxes(batch, 1, 2))[:, *dense.nonzero()]
+    np.testing.assert_allclose(each[0], outer, atol=1e-13)
+    np.testing.assert_allclose(whole[0], outer.sum(0), atol=1e-13)
+
+
+# Under jit
+
+
+@backends
+def test_matrices_with_equally_many_entries_share_one_trace(backend):
+    traces = []
+
+    @jax.jit
+    def traced(matrix, v):
+        traces.append(1)
+        return spmm.matmul(matrix, v)
+
+    dense = entries("nonsymmetric")
+    v = right_side(N)
+    for other in (dense, dense[::-1], dense[:, ::-1] * 2):
+        matrix = spmm.prepare(scipy.sparse.csr_array(other), backend=backend)
+        np.testing.assert_allclose(traced(matrix, v), other @ v, atol=1e-13)
+    assert len(traces) == 1
+
+
+@needs_cpu
+@pytest.mark.parametrize("kind", ["symmetric", "nonsymmetric"])
+def test_product_batch_and_gradient_all_end_in_the_fast_cpu_kernel(kind):
+    _, matrix = prepared(kind, "auto")
+    v = right_side(N)
+    batch = jnp.stack([v, v])
+
+    batched_gradient = jax.vmap(gradient, in_axes=(None, 0))
+    for fn, side, count in (
+        (spmm.matmul, v, 1),
+        (batched_product, batch, 1),
+        (gradient, v, 2),
+        (batched_gradient, batch, 2),
+    ):
+        text = lowered(fn, matrix, side).as_text()
+        assert text.count(FAST) == count
+        assert "scatter" not in text
+
+
+@needs_cpu
+def test_other_backends_do_without_the_cpu_kernel():
+    for backend in ("bcoo", "segment_sum"):
+        _, matrix = prepared("symmetric", backend)
+        assert FAST not in lowered(spmm.matmul, matrix, right_side(N)).as_text()
+
+
+def test_the_backend_is_chosen_by_platform(monkeypatch):
+    for platform, backend in (
+        ("cpu", "bcsr"),
+        ("gpu", "segment_sum"),
+        ("tpu", "segment_sum"),
+    ):
+        monkeypatch.setattr(jax, "default_backend", lambda platform=platform: platform)
+        assert prepared("symmetric", "auto")[1].backend == backend
+
+
+@needs_cpu
+@pytest.mark.parametrize("reorder", [True, False])
+def test_a_product_holds_less_than_thrice_its_output(reorder):  # field report 18
+    rng = np.random.default_rng(0)
+    n, columns = 4_000, 40
+    half = scipy.sparse.coo_array(
+        (np.ones(50_000), rng.integers(0, n, (2, 50_000))), shape=(n, n)
+    )
+    matrix = spmm.prepare(half + half.T, reorder=reorder)
+    v = right_side(n, columns=columns)
+    copied = matrix.data.size * columns * 8
+    for fn, side, products in (
+        (spmm.matmul, v, 1),
+        (batched_product, jnp.stack([v, v]), 1),
+        (gradient, v, 2),
+    ):
+        memory = lowered(fn, matrix, side).compile().memory_analysis()
+        output = memory.output_size_in_bytes
+        assert output == side.nbytes
+        assert memory.temp_size_in_bytes < 3 * products * output < copied
+
+
+# The order of the nodes
+
+
+@pytest.mark.parametrize(
+    ("values", "backend"),
+    [("symmetric", "bcsr"), *(("pattern only", backend) for backend in spmm.BACKENDS)],
+)
+def test_a_reordered_matrix_answers_as_the_natural_one(backend, values):
+    rng = np.random.default_rng(0)
+    dense = adjacency_of(shuffled(path(20), 20), 20).toarray()
+    dense[dense != 0] = rng.random(np.count_nonzero(dense))
+    if values == "symmetric":
+        dense = dense + dense.T
+    csr = scipy.sparse.csr_array(dense)
+    assert spmm.prepare(csr, backend=backend, reorder=False).order is None
+    matrix = spmm.prepare(csr, backend=backend, reorder=True)
+    assert np.any(np.diff(matrix.order[0]) != 1)
+    v, batch = right_side(20), jnp.stack([right_side(20, s) for s in range(3)])
+    np.testing.assert_allclose(product(matrix, v), dense @ v, atol=1e-14)
+    np.testing.assert_allclose(
+        batched_product(matrix, batch), dense @ batch, atol=1e-14
+    )
+    np.testing.assert_allclose(
+        gradient(matrix, v), dense.T @ np.cos(dense @ v), atol=1e-13
+    )
+
+
+def test_reordering_brings_neighbors_closer():
+    matrix = spmm.prepare(adjacency_of(shuffled(path(50), 50), 50), reorder=True)
+    rows = np.repeat(np.arange(50), np.diff(matrix.pattern.rows))
+    assert np.max(np.abs(rows - np.asarray(matrix.pattern.columns))) == 1
+
+
+@pytest.mark.parametrize("kind", ["nonsymmetric", "rectangular"])
+def test_reordering_needs_a_symmetric_pattern(kind):
+    with pytest.raises(ValueError, match="reorder=True needs a symmetric pattern"):
+        prepared(kind, "bcsr", reorder=True)
+    assert prepared(kind, "bcsr")[1].order is None
+
+
+@pytest.mark.parametrize(
+    ("edges", "n"), [(path(200), 200), (grid(15), 225)], ids=["path", "grid"]
+)
+def test_nodes_are_reordered_only_where_it_pays(monkeypatch, edges, n):
+    scattered = adjacency_of(shuffled(edges, n), n)
+    assert spmm.prepare(scattered).order is None
+    monkeypatch.setattr(spmm, "_REORDER_FROM", n + 1)
+    assert spmm.prepare(scattered).order is None
+    monkeypatch.setattr(spmm, "_REORDER_FROM", n)
+    assert spmm.prepare(scattered).order is not None
+    assert spmm.prepare(scattered, reorder=False).order is None
+    assert spmm.prepare(adjacency_of(edges, n)).order is None  # already in order
+
+
+def test_a_matrix_without_entries_needs_no_order(monkeypatch):
+    monkeypatch.setattr(spmm, "_REORDER_FROM", 1)
+    matrix = spmm.prepare(scipy.sparse.csr_array((4, 4)))
+    np.testing.assert_array_equal(matrix(jnp.ones((4, 2))), np.zeros((4, 2)))
+
+
+# Repeated products
+
+UPDATES = {
+    "power": lambda new, *_: new,
+    "restart": lambda new, _, start: 0.8 * new + 0.2 * start,
+    "lazy": lambda new, old, _: 0.5 * new + 0.5 * old,
+    "all three": lambda new, old, start: jnp.tanh(new) - 0.3 * old + start,
+}
+updates = pytest.mark.parametrize("update_fn", UPDATES.values(), ids=UPDATES)
+steps = pytest.mark.parametrize("num_steps", [0, 1, 4])
+
+
+def repeated(dense, update_fn, start, num_steps):
+    v = start
+    for _ in range(num_steps):
+        v = update_fn(dense @ v, v, start)
+    return v
+
+
+@updates
+@steps
+def test_iterating_a_matrix_equals_repeated_products(update_fn, num_steps):
+    dense, matrix = prepared("symmetric", "auto", reorder=True)
+    start = right_side(N)
+    found = spmm.iterate(matrix, update_fn, start, num_steps)
+    expected = repeated(dense, update_fn, start, num_steps)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@updates
+@steps
+def test_iterating_any_linear_map_equals_repeated_products(update_fn, num_steps):
+    dense, start = entries("nonsymmetric"), right_side(N)
+    found = spmm.iterate(lambda v: dense @ v, update_fn, start, num_steps)
+    expected = repeated(dense, update_fn, start, num_steps)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@backends
+@pytest.mark.parametrize("kind", ["symmetric", "nonsymmetric"])
+def test_iterating_a_vector_gives_a_vector(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    start, update_fn = right_side(N)[:, 0], UPDATES["all three"]
+    found = spmm.iterate(matrix, update_fn, start, 3)
+    expected = repeated(dense, update_fn, start, 3)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@backends
+def test_gradient_through_repeated_products_is_the_dense_one(backend):
+    dense, matrix = prepared("symmetric", backend, reorder=True)
+
+    @jax.jit
+    @jax.grad
+    def found(v):
+        return jnp.sum(jnp.sin(spmm.iterate(matrix, UPDATES["restart"], v, 3)))
+
+    v = right_side(N)
+    walk, power = 0, np.eye(N)
+    for _ in range(3):
+        walk, power = walk + 0.2 * power, 0.8 * dense @ power
+    walk = walk + power
+    np.testing.assert_allclose(found(v), walk.T @ np.cos(walk @ v), atol=1e-12)
+
+
+# What is refused
+
+
+@backends
+@pytest.mark.parametrize("shape", [(N,), (5, K), (7, K), (6, K, 1), ()])
+def test_right_sides_that_do_not_fit_are_refused(backend, shape):
+    _, matrix = prepared("rectangular", backend)
+    with pytest.raises(ValueError, match=r"a 9 x 6 matrix .*\(6, k\) or \(6,\), got"):
+        spmm.matmul(matrix, jnp.ones(shape))
+
+
+def test_an_unknown_backend_is_refused_with_the_nearest_name():
+    with pytest.raises(ValueError, match="got 'bcrs'; did you mean 'bcsr'"):
+        prepared("symmetric", "bcrs")
+
+
+@pytest.mark.parametrize(
+    "adjacency",
+    [
+        scipy.sparse.coo_array((2**45, 2**45)),
+        scipy.sparse.coo_array((3, 2**45)),
+        sparse.BCOO((np.zeros(0), np.zeros((0, 2), np.int32)), shape=(2**45, 2**45)),
+    ],
+    ids=["square", "wide", "bcoo"],
+)
+def test_what_int32_cannot_address_is_refused_before_anything_is_allocated(
+    adjacency,
+):  # field report 22; row pointers of 256 TiB would fail another way
+    with pytest.raises(ValueError, match=r"rows, more than int32 .*row blocks"):
+        spmm.prepare(adjacency)
