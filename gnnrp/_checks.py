@@ -22,7 +22,7 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
     raise ValueError(msg)
 
 
-def at_least(name: str, value: float, minimum: float) -> None:
+def at_least(name: str, value: float | np.number, minimum: float) -> None:
     """Refuse a number below its minimum (NaN included).
 
     Raises:
@@ -33,7 +33,7 @@ def at_least(name: str, value: float, minimum: float) -> None:
         raise ValueError(msg)
 
 
-def inside(name: str, value: float, low: float, high: float) -> None:
+def inside(name: str, value: float | np.number, low: float, high: float) -> None:
     """Refuse a number outside the closed interval (NaN included).
 
     Raises:
@@ -44,7 +44,7 @@ def inside(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(msg)
 
 
-def positive(name: str, value: float) -> None:
+def positive(name: str, value: float | np.number) -> None:
     """Refuse a number that is not positive and finite.
 
     Raises:

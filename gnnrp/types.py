@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-Scalar: TypeAlias = float | Float[Array, ""]
+Scalar: TypeAlias = float | np.number | Float[Array, ""]
 """A number, or a traced one."""
 
 LinearMap: TypeAlias = Callable[[jax.Array], jax.Array]

@@ -250,7 +250,7 @@ def explain(S, step_size, targets=Y):
 
 
 def half_of_safe(S):
-    return 1 / np.linalg.eigvalsh(S[:L, :L])[-1]
+    return float(1 / np.linalg.eigvalsh(S[:L, :L])[-1])
 
 
 @seeds

@@ -182,7 +182,8 @@ def test_limit_is_the_golden_one_or_said_not_to_be_reached(case):
 
 
 def generalized(case):
-    walk = similarity.LazyWalk(matrix_of(GENERALIZED), case["k"], case["alpha_lazy"])
+    alpha = float(case["alpha_lazy"])
+    walk = similarity.LazyWalk(matrix_of(GENERALIZED), case["k"], alpha)
     X = np.array(GENERALIZED["X"])
     return similarity.Sandwich(walk, features.build(X, gamma=GENERALIZED["gamma"]))
 

@@ -114,12 +114,13 @@ def test_columns_do_not_depend_on_the_memory_allowed(max_bytes):
 
 
 def test_columns_have_the_type_asked_for_and_may_be_none():
-    matrix = jnp.asarray(generators.positive_definite(0), jnp.float32)
+    single = jnp.dtype("float32")
+    matrix = jnp.asarray(generators.positive_definite(0), single)
     S = similarity.Dense(matrix)
-    found = similarity.columns(S, np.array([2, 0]), N, dtype=jnp.float32)
-    assert found.dtype == np.float32
+    found = similarity.columns(S, np.array([2, 0]), N, dtype=single)
+    assert found.dtype == single
     np.testing.assert_array_equal(found, matrix[:, [2, 0]])
-    empty = similarity.columns(S, np.array([], int), N, dtype=jnp.float32)
+    empty = similarity.columns(S, np.array([], int), N, dtype=single)
     assert empty.shape == (N, 0)
 
 

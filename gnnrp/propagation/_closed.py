@@ -109,9 +109,7 @@ def run(
     judged = problem.val.mask.any(axis=1, keepdims=True)
     score = np.where(judged, val, steps.astype(val.dtype))
     chosen = selection.over_curve(score, rule=rule, patience=patience)
-    seen = num_steps
-    if np.all(chosen.stopped):  # as the step by step form would have ended
-        seen = int(min(num_steps, np.max(chosen.rising) + int(patience)))
+    seen = selection.last_step(chosen, num_steps, patience)
     best = [
         form.predictions_fn(int(step))
         for form, step in zip(closed_forms, chosen.step, strict=True)
@@ -275,9 +273,9 @@ def _compress(
     tolerance = 3e-8 if np.dtype(dtype) == np.float32 else 4e-15
     weighted = modes * weights
     size = np.abs(weighted).max(axis=1, keepdims=True, initial=0)
-    if not np.isfinite(size).all():  # diverged: nothing to save, and NaN is the answer
-        return np.eye(len(modes), dtype=dtype), modes
-    scaled = weighted / np.where(size > 0, size, 1)
+    # Steps past overflow take no part, and are NaN.
+    lost = ~np.isfinite(size[:, 0])
+    scaled = np.where(lost[:, None], 0, weighted / np.where(size > 0, size, 1))
     rank = min(_RANK, *scaled.shape)
     while True:
         draw = np.random.default_rng(0).standard_normal((scaled.shape[1], rank))
@@ -289,7 +287,8 @@ def _compress(
         rank = min(2 * rank, *scaled.shape)
     room = [(0, 0), (0, max(0, _RANK - rank))]  # few ranks, few traces
     mix = mix / np.where(weights > 0, weights, np.inf)
-    return np.pad(size * tall, room).astype(dtype), np.pad(mix, room[::-1])
+    tall = np.where(lost[:, None], np.nan, size * tall)
+    return np.pad(tall, room).astype(dtype), np.pad(mix, room[::-1])
 
 
 @jax.jit

@@ -146,7 +146,9 @@ def run(
             count = min(2 * count, _BUFFER)
         if callback:
             callback(done, num_steps)
-    norms, val, test = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)
+    seen = selection.last_step(carry.chosen, done, patience)
+    curves = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)[:, :, :seen]
+    norms, val, test = curves
     predictions = np.moveaxis(np.asarray(carry.best), 1, 0)
     return Found(norms, val, test, carry.chosen, predictions, None, 0.0)
 

@@ -6,7 +6,7 @@ S[rest, X] V for the other nodes at no further cost:
 
     R_t ~ |R_0| V (I - η T)^t e_1,      F_t - F_0 ~ |R_0| S[rest, X] V g_t(T) e_1
 
-with g_t as in ``exact``. A space of m vectors gives the first m steps exactly. Splits
+with g_t as in ``exact``. A space of m + 1 vectors gives m steps exactly. Splits
 and classes are columns of one product.
 """
 
@@ -86,7 +86,7 @@ def build(
         places: of the splits.
         residual: R_0 on the training nodes, zero in the padding.
         step_size: η for which the error is judged; the space serves any other too.
-        num_steps: largest t; no more than this many vectors are ever needed.
+        num_steps: largest t; t + 1 vectors are all that is ever needed.
         tolerance: estimated relative error of F_t, at steps spaced evenly in log t and
             in the norm x^T |S_XX| x. It is the change that the last four vectors made,
             times how much smaller that was than the change before: past its start the
@@ -96,7 +96,7 @@ def build(
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
-    limit = max(1, min(num_steps, max_vectors, _CAPACITIES[-1]))
+    limit = min(num_steps + 1, max(1, max_vectors), _CAPACITIES[-1])
     norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
     scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
     vector = residual * scale[..., None].astype(residual.dtype)
@@ -123,7 +123,7 @@ def build(
         change = _change(previous, eigen, norms, step_size, num_steps)
         error = change * (min(1.0, change / last_change) if last_change < np.inf else 1)
         previous, last_change = eigen, change
-    if len(diagonal) >= num_steps:
+    if len(diagonal) > num_steps:
         error = 0.0  # the space holds every step
     return Basis(vectors, images, eigen[0], eigen[1], norms, float(error))
 

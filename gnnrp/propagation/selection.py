@@ -75,3 +75,10 @@ def over_curve(
     steps = jnp.arange(1, values.shape[1] + 1, dtype=jnp.int32)
     start = init(values.shape[0], values.dtype)
     return jax.lax.scan(body, start, (steps, values.T))[0]
+
+
+def last_step(selection: Selection, num_steps: int, patience: Int[Array, ""]) -> int:
+    """Return the step at which the last split's patience ran out, if all did."""
+    if not np.all(selection.stopped):
+        return num_steps
+    return int(min(num_steps, np.max(selection.rising) + int(patience)))

@@ -134,10 +134,12 @@ class Probability:
 
 
 def as_pytree(similarity: LinearMap) -> LinearMap:
-    """Return the map as an argument for ``jit``: a plain function becomes static."""
-    if jax.tree_util.all_leaves([similarity]):
-        return jax.tree_util.Partial(similarity)
-    return similarity
+    """Return the map as an argument of ``jit``: plain functions in it become static."""
+    if not any(callable(leaf) for leaf in jax.tree.leaves(similarity)):
+        return similarity
+    return jax.tree.map(
+        lambda leaf: jax.tree_util.Partial(leaf) if callable(leaf) else leaf, similarity
+    )
 
 
 def columns(
