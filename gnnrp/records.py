@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -89,8 +88,12 @@ def percent(value: Any) -> float | None:
     return None if np.isnan(number) else round(100 * number, 4)
 
 
-def peak_memory() -> int:
-    """Return the most memory this process has held, in bytes."""
+def peak_memory() -> int | None:
+    """Return the most memory this process has held, in bytes; None on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -1,0 +1,114 @@
+"""Data set and settings to record: presets, choices, and what a record must hold."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gnnrp import baselines, datasets, graph, metrics, pipeline, presets, records, spmm
+from gnnrp.datasets import sbm
+from gnnrp.kernels import features
+from gnnrp.propagation import similarity
+
+
+@pytest.fixture(scope="module")
+def data():
+    return sbm.generate(1, block_size=40, train_per_class=5, num_val=50, num_test=80)
+
+
+def test_every_data_set_has_settings_and_every_published_figure_a_set():
+    assert set(presets.SETTINGS) == set(datasets.names())
+    assert set(presets.PUBLISHED) <= set(presets.SETTINGS)
+
+
+def test_sets_without_features_fall_to_the_graph_alone():
+    assert presets.settings("roman-empire", has_features=False).kernel is None
+    assert presets.settings("arxiv", has_features=False) == presets.settings("arxiv")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"step_size": 0.0}, "step_size"),
+        ({"power": -1}, "power"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"num_steps": 0}, "num_steps"),
+        ({"gamma": float("nan")}, "gamma"),
+        ({"kernel": "gausian"}, "did you mean 'gaussian'"),
+        ({"loss": "square"}, "did you mean 'squared'"),
+        ({"select": "best"}, "select"),
+        ({"method": "iterated"}, "did you mean 'iterate'"),
+        ({"precision": "float16"}, "precision"),
+        ({"patience": 0}, "patience"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(change, named):
+    with pytest.raises(ValueError, match=named):
+        dataclasses.replace(presets.Settings(), **change)
+
+
+def test_a_kernel_without_features_is_refused(data):
+    bare = data._replace(features=None)
+    with pytest.raises(ValueError, match="no features here"):
+        pipeline.run(bare, presets.settings("sbm"))
+
+
+def test_dense_and_blocked_kernels_are_one_similarity(data):
+    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    settings = presets.settings("sbm")
+    few = pipeline.build_similarity(matrix, data.features, settings, num_train=10)
+    many = pipeline.build_similarity(matrix, data.features, settings, num_train=10**6)
+    assert isinstance(few.inner, features.FeatureKernel)
+    assert isinstance(many.inner, similarity.Dense)
+    v = np.random.default_rng(0).standard_normal((data.num_nodes, 3))
+    v = jnp.asarray(v)
+    np.testing.assert_allclose(few(v), many(v), rtol=1e-12)
+
+
+def test_lazy_settings_make_a_lazy_walk(data):
+    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    settings = presets.Settings(alpha=0.5, power=2)
+    walk = pipeline.build_similarity(matrix, None, settings, num_train=10)
+    assert isinstance(walk, similarity.LazyWalk)
+
+
+def test_float64_is_asked_for_and_left_behind(data):
+    settings = dataclasses.replace(presets.settings("sbm"), precision="float64")
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        record = pipeline.run(data, settings).record
+        assert not jax.config.jax_enable_x64
+    assert record["dtype"] == "float64"
+
+
+def test_first_step_of_rp_scores_like_label_propagation(data):  # Prop. 3.1
+    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    lines = baselines.run(
+        matrix,
+        datasets.targets(data),
+        data.splits,
+        metric=metrics.accuracy,
+        with_plain=False,
+    )
+    settings = presets.Settings(power=3, num_steps=1, precision="float32")
+    with jax.numpy_dtype_promotion("standard"):
+        record = pipeline.run(data, settings).record
+    assert record["test_mean"] == records.percent(lines["lp"].grid["3"])
+
+
+def test_records_are_plain_json_without_nan():
+    text = records.dumps({
+        "a": np.float32(0.5),
+        "b": [np.nan, np.int64(3)],
+        "c": np.inf,
+    })
+    assert json.loads(text) == {"a": 0.5, "b": [None, 3], "c": None}
+
+
+def test_summary_takes_ddof_one_over_splits_and_zero_for_one():
+    many = records.summary(np.array([0.5, 0.7]), np.array([0.1, 0.2]))
+    assert many["val_mean"] == 60.0
+    assert many["test_std"] == pytest.approx(100 * 0.1 / 2**0.5, abs=1e-4)
+    assert records.summary(np.array([0.5]), np.array([0.1]))["test_std"] == 0.0
