@@ -59,8 +59,9 @@ def test_a_kernel_without_features_is_refused(data):
 def test_dense_and_blocked_kernels_are_one_similarity(data):
     matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     settings = presets.settings("sbm")
-    few = pipeline.build_similarity(matrix, data.features, settings, num_train=10)
-    many = pipeline.build_similarity(matrix, data.features, settings, num_train=10**6)
+    x = data.features.astype(np.float64)
+    few = pipeline.build_similarity(matrix, x, settings, num_train=10)
+    many = pipeline.build_similarity(matrix, x, settings, num_train=10**6)
     assert isinstance(few.inner, features.FeatureKernel)
     assert isinstance(many.inner, similarity.Dense)
     v = np.random.default_rng(0).standard_normal((data.num_nodes, 3))

@@ -75,7 +75,7 @@ def build(
     *,
     step_size: float,
     num_steps: int,
-    tolerance: float = 1e-4,
+    tolerance: float | None = None,
     max_vectors: int = _CAPACITIES[-1],
     callback: Callable[[int, int], None] | None = None,
 ) -> Basis:
@@ -90,13 +90,15 @@ def build(
         tolerance: estimated relative error of F_t, at steps spaced evenly in log t and
             in the norm x^T |S_XX| x. It is the change that the last four vectors made,
             times how much smaller that was than the change before: past its start the
-            convergence is faster than geometric.
+            convergence is faster than geometric. 1e-4 if left out, 1e-10 in float64.
         max_vectors: the most that memory allows; never more than 256.
         callback: called with (vectors so far, most vectors) as the space grows.
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
     limit = min(num_steps + 1, max(1, max_vectors), _CAPACITIES[-1])
+    if tolerance is None:
+        tolerance = 1e-4 if residual.dtype == jnp.float32 else 1e-10
     norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
     scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
     vector = residual * scale[..., None].astype(residual.dtype)
