@@ -55,9 +55,8 @@ def normalized_adjacency(
 
     Example:
         >>> import numpy as np
-        >>> normalized_adjacency(np.array([[0, 0], [1, 0]])).todense()
-        Array([[0.5, 0.5],
-               [0.5, 0.5]], dtype=float32)
+        >>> normalized_adjacency(np.array([[0, 0], [1, 0]])).todense().round(6).tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
     """
     raw = raw_adjacency(
         edges,

@@ -315,7 +315,8 @@ def test_growth_stops_at_the_tolerance_and_the_error_is_about_that(seed, toleran
     assert basis.error <= tolerance
     error = true_error(basis, places, S, targets, train, **problem)
     assert error < 10 * tolerance
-    assert calls == [(i + 1, 256) for i in range(used)]
+    most = places.train.shape[1]  # no space is larger
+    assert calls == [(i + 1, most) for i in range(used)]
     before, _ = build(S, targets, train, tolerance=0.0, max_vectors=used - 4, **problem)
     assert before.error > tolerance
 

@@ -96,7 +96,9 @@ def build(
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
-    limit = min(num_steps + 1, max(1, max_vectors), _CAPACITIES[-1])
+    # No space is larger than the training nodes, even if a diverging error never ends.
+    most = min(max(1, max_vectors), residual.shape[2], _CAPACITIES[-1])
+    limit = min(num_steps + 1, most)
     if tolerance is None:
         tolerance = 1e-4 if residual.dtype == jnp.float32 else 1e-10
     norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
