@@ -50,7 +50,7 @@ def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
 
 def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
     index = np.asarray(edges)
-    if index.dtype == object or index.ndim == 0:
+    if index.dtype == object or (index.ndim == 0 and not hasattr(edges, "shape")):
         msg = (
             "edges must be an edge index of shape (2, e), a scipy sparse matrix, a "
             f"networkx graph or a jraph.GraphsTuple, got {type(edges).__name__}"

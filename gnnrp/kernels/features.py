@@ -161,7 +161,7 @@ def build(
         # The padding repeats a row: a kernel need not be finite at any other point.
         features=jnp.pad(x, ((0, padding), (0, 0)), mode="edge"),
         scale=inside.astype(x.dtype),
-        gamma=gamma,
+        gamma=jnp.asarray(gamma, x.dtype),
         num_nodes=num_nodes,
         block_size=block_size,
         gram_fn=kernel,
