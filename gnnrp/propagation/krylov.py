@@ -127,7 +127,7 @@ def build(
         change = _change(previous, eigen, norms, step_size, num_steps)
         error = change * (min(1.0, change / last_change) if last_change < np.inf else 1)
         previous, last_change = eigen, change
-    if len(diagonal) > num_steps:
+    if len(diagonal) >= min(num_steps + 1, residual.shape[2]):
         error = 0.0  # the space holds every step
     return Basis(vectors, images, eigen[0], eigen[1], norms, float(error))
 
