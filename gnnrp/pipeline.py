@@ -128,10 +128,11 @@ def build_similarity(
         walk = similarity.LazyWalk(matrix, settings.power, settings.alpha)
     if settings.kernel is None:
         return walk
-    x = node_features
+    dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too
+    x = features.as_dense(node_features).astype(dtype, copy=False)
     if settings.row_normalize:
         x = features.row_normalized(x)
-    num_bytes = x.shape[0] ** 2 * jnp.zeros(0).dtype.itemsize
+    num_bytes = x.shape[0] ** 2 * dtype.itemsize
     many_products = settings.loss != "squared" or num_train > residual.EXACT_UP_TO
     dense = many_products and num_bytes <= _DENSE_KERNEL_BYTES
     kernel = features.build(
