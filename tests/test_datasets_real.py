@@ -1,8 +1,5 @@
 """The paper's real files, held against its Table 3 and counts made elsewhere."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -59,20 +56,6 @@ CITESEER_MISSING = (
     *(2407, 2489, 2553, 2682, 2781, 2953, 3042, 3063),
     *(3212, 3214, 3250, 3292, 3305, 3306, 3309),
 )
-
-
-@pytest.fixture(scope="session")
-def data_dir():
-    folder = Path(
-        os.environ.get("GNNRP_TEST_DATA")
-        or Path(__file__).parents[1] / ".." / "shared" / "data"
-    )
-    if not folder.is_dir():
-        missing = f"the real files are not in {folder}; set GNNRP_TEST_DATA"
-        if os.environ.get("CI", "").lower() in {"1", "true", "yes"}:
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return folder
 
 
 @pytest.fixture(scope="module")
