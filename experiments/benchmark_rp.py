@@ -76,7 +76,7 @@ def product(arxiv: datasets.Dataset, config: Config) -> dict[str, Any]:
     }
     notes = []
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
         notes.append("torch is not installed: not measured")
     else:
