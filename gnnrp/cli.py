@@ -73,7 +73,7 @@ class Rp:
         Raises:
             ValueError: settings or data that do not serve.
         """
-        from gnnrp import datasets, pipeline, records
+        from gnnrp import datasets, pipeline, records, tables
 
         began = time.perf_counter()
         dataset = datasets.load(
@@ -92,14 +92,15 @@ class Rp:
                 dataset, settings, load_seconds=loaded, progress=progress
             )
         record = result.record
-        _warn(record)
+        if warning := tables.warning(record):
+            print(f"gnnrp: {warning}", file=sys.stderr)
         if target is not None:
             from gnnrp import plotting
 
             found = result.trajectory
             figure = plotting.learning_curve(record, found.val, found.test)
             records.write_atomically(target, plotting.png(figure))
-        print(records.dumps(record) if self.json else _table(record))
+        print(records.dumps(record) if self.json else tables.of_run(record))
         if target is not None and not self.json:
             print(f"\nLearning curve: {target}")
 
@@ -137,24 +138,13 @@ class Datasets:
 
     def run(self) -> None:
         """Look for the files, read those that are here, and print."""
-        from gnnrp import datasets, records
+        from gnnrp import datasets, records, tables
 
-        rows = [
-            _dataset_row(datasets, name, self.data_dir) for name in datasets.names()
-        ]
+        rows = [tables.dataset_row(name, self.data_dir) for name in datasets.names()]
         if self.json:
             print(records.dumps({"datasets": rows}))
-            return
-        print(
-            f"{'dataset':16}{'n':>10}{'e':>12}{'d':>7}{'c':>5}{'homophily':>11}  where"
-        )
-        for row in rows:
-            cells = [row[key] for key in ("n", "e", "d", "c")]
-            n, e, d, c = ("-" if cell is None else f"{cell:,}" for cell in cells)
-            level = row["homophily"]
-            h = "-" if level is None else f"{level:.3f}"
-            print(f"{row['name']:16}{n:>10}{e:>12}{d:>7}{c:>5}{h:>11}  {row['where']}")
-        print("\nn, e, d, c of absent sets as published; e counted as the paper does.")
+        else:
+            print(tables.of_datasets(rows))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -248,91 +238,6 @@ class _Progress:
             self._bar.desc = what
         self._bar.total = total
         self._bar.update(done - self._bar.n)
-
-
-def _warn(record: dict[str, Any]) -> None:
-    report = record["report"]
-    if any(report["diverged"]):
-        splits = [i for i, bad in enumerate(report["diverged"]) if bad]
-        safe = [c["safe_step_size"] for c in report["convergence"]]
-        why = [report["convergence"][i]["explanation"] for i in splits if safe]
-        detail = f" ({why[0]})" if why else "; a smaller --step-size may help"
-        where = f" in split(s) {splits}" if len(report["diverged"]) > 1 else ""
-        print(f"gnnrp: the residual grew{where}{detail}", file=sys.stderr)
-
-
-def _table(record: dict[str, Any]) -> str:
-    names = {
-        "majority": "majority class",
-        "lp": "label propagation",
-        "rp": "RP",
-    }
-    unit = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}[record["metric"]]
-    lines = [
-        f"{record['dataset']}: {unit} in percent, {len(record['splits'])} split(s)",
-        "",
-    ]
-    lines.append(f"{'':24}{'validation':>16}{'test':>16}")
-    main_name = "RP with features" if record["settings"]["kernel"] else "RP"
-    rows = [(names[k], v) for k, v in record["baselines"].items()]
-    for name, row in [*rows, (main_name, record)]:
-        cells = [
-            _score(row[f"{part}_mean"], row[f"{part}_std"]) for part in ("val", "test")
-        ]
-        lines.append(f"{name:24}{cells[0]:>16}{cells[1]:>16}")
-    published = record["published"]
-    if published is not None:
-        cells = [
-            "-" if published["val"] is None else _score(published["val"], 0),
-            _score(published["test"], published["std"] or 0),
-        ]
-        lines.append(f"{'  published':24}{cells[0]:>16}{cells[1]:>16}")
-    s, seconds, report = record["settings"], record["seconds"], record["report"]
-    kernel = f", {s['kernel']} kernel γ={s['gamma']:g}" if s["kernel"] else ""
-    steps = ", ".join(str(split["best_step"]) for split in record["splits"])
-    lines += [
-        "",
-        f"η={s['step_size']:g} K={s['power']} α={s['alpha']:g}{kernel}; "
-        f"best step {steps} of {report['num_steps']} ({report['solver']})",
-        f"load {seconds['load']:.1f} s, set-up {seconds['setup']:.1f} s, "
-        f"run {seconds['run']:.1f} s on {record['device']}",
-    ]
-    return "\n".join(lines)
-
-
-def _score(mean: float | None, std: float) -> str:
-    if mean is None:
-        return "-"
-    return f"{mean:.2f} ± {std:.2f}" if std else f"{mean:.2f}"
-
-
-def _dataset_row(datasets: Any, name: str, root: Path | None) -> dict[str, Any]:
-    folder = datasets.find(name, root)
-    generated = name == "sbm"
-    known = datasets.published(name)
-    row = {
-        "name": name,
-        "present": generated or folder is not None,
-        "where": "generated" if generated else str(folder or "absent"),
-        "n": known.num_nodes,
-        "e": known.num_edges,
-        "d": known.num_features,
-        "c": known.num_classes,
-        "homophily": None,
-    }
-    if not row["present"]:
-        return row
-    try:
-        found = datasets.statistics(datasets.load(name, root, download=False))
-    except ValueError as error:
-        return row | {"where": f"damaged: {error}"}
-    return row | {
-        "n": found.num_nodes,
-        "e": found.num_edges,
-        "d": found.num_features,
-        "c": found.num_classes,
-        "homophily": found.edge_homophily,
-    }
 
 
 if __name__ == "__main__":

@@ -84,8 +84,7 @@ SETTINGS: dict[str, Settings] = {
     "physics": _generalized(1, 1, 1, 20, 5_000, row_normalize=True),
     "roman-empire": _generalized(1, 1, 0, 1, 10_000),
     "amazon-ratings": _generalized(2, 1, 0, 1, 50_000),
-    # Many of its nodes score exactly alike, which float32 would rank by its round-off.
-    "minesweeper": _generalized(1, 1, 1, 10, 1_000, precision="float64"),
+    "minesweeper": _generalized(1, 1, 1, 10, 1_000),
     "tolokers": _generalized(1, 0.5, 3, 10, 1_000),
     "questions": _generalized(5, 1, 2, 1, 10_000),
     "arxiv": Settings(step_size=1, power=7, num_steps=100),

@@ -66,7 +66,7 @@ def test_rows_outside_the_mask_do_not_count():
     assert accuracy(scores, targets, jnp.array([False, False, True])) == 0
 
 
-@pytest.mark.parametrize("score", [accuracy, roc_auc])
+@pytest.mark.parametrize("score", [accuracy, roc_auc, metrics.roc_auc_to_round_off])
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_a_diverged_run_scores_nan(score, broken):
     targets = one_hot([0, 1, 1, 0], 2)
@@ -110,6 +110,28 @@ def test_negative_zero_ties_with_zero(dtype):
     targets = jnp.asarray([[1], [0]], dtype)
     for scores in ([[-0.0], [0.0]], [[0.0], [-0.0]]):
         assert roc_auc(jnp.asarray(scores, dtype), targets, all_of(2)) == 0.5
+
+
+@dtypes
+@pytest.mark.parametrize("seed", SEEDS)
+def test_round_off_does_not_rank_nodes_of_one_score(seed, dtype):
+    scores, targets, mask = tied_problem(seed, dtype=dtype)
+    exact = roc_auc(*map(jnp.asarray, (scores, targets, mask)))
+    noise = np.random.default_rng(seed).uniform(-5, 5, scores.shape)
+    noisy = (scores + noise * np.finfo(dtype).eps).astype(dtype)
+    arguments = [jnp.asarray(array) for array in (noisy, targets, mask)]
+    assert abs(roc_auc(*arguments) - exact) > 1e-4
+    found = jax.jit(metrics.roc_auc_to_round_off)(*arguments)
+    assert found.dtype == dtype
+    assert found == exact
+    for factor in (1e-30, 1e30):  # the unit follows the scores
+        arguments[0] = jnp.asarray(factor * noisy, dtype)
+        assert metrics.roc_auc_to_round_off(*arguments) == exact
+
+
+def test_scores_that_are_all_zero_tie():
+    zeros, targets = jnp.zeros((4, 2)), one_hot([0, 1, 1, 0], 2)
+    assert metrics.roc_auc_to_round_off(zeros, targets, all_of(4)) == 0.5
 
 
 def test_unknown_targets_are_left_out():
@@ -169,6 +191,6 @@ def test_a_batch_of_scores_and_masks_is_scored_one_by_one(score, dtype):
 
 def test_metrics_are_known_by_name():
     assert metrics.by_name("accuracy") is metrics.accuracy
-    assert metrics.by_name("roc_auc") is metrics.roc_auc
+    assert metrics.by_name("roc_auc") is metrics.roc_auc_to_round_off
     with pytest.raises(ValueError, match="got 'auc'"):
         metrics.by_name("auc")

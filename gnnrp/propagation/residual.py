@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from gnnrp import _checks
-from gnnrp.propagation import _closed, _iterated, exact, losses, selection
+from gnnrp.propagation import _curves, _forms, _iterated, exact, losses, selection
 from gnnrp.propagation.problem import Problem, make_problem
 from gnnrp.propagation.similarity import as_pytree
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
@@ -122,7 +122,7 @@ def run(
             **choice,
         )
     else:
-        forms, error = _closed.forms(
+        forms, error = _forms.build(
             method,
             similarity,
             problem,
@@ -131,7 +131,7 @@ def run(
             max_bytes=_KRYLOV_BYTES,
             callback=callback,
         )
-        found = _closed.run(forms, problem, num_steps, metric=metric, **choice)
+        found = _curves.run(forms, problem, num_steps, metric=metric, **choice)
         found = found._replace(error=error)
     return _trajectory(found, method, reason, single=np.ndim(split.train) == 1)
 
@@ -165,7 +165,7 @@ def _choose(
     num_train = int(problem.train.sum(axis=1).max())
     if num_train <= EXACT_UP_TO:
         return "exact", f"{num_train} training nodes: eigenvectors of S_XX at hand"
-    vectors = _closed.krylov_capacity(problem, _KRYLOV_BYTES)
+    vectors = _forms.krylov_capacity(problem, _KRYLOV_BYTES)
     if num_steps <= _KRYLOV_FROM:
         return "iterate", f"{num_steps} steps are no more than a Krylov space needs"
     if vectors < _KRYLOV_FROM:

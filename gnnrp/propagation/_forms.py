@@ -1,29 +1,20 @@
-"""Whole curves of RP from its closed forms, exact or Krylov.
+"""The closed forms of RP, exact or Krylov: sums over modes, F_t - F_0 = Σ_x a_x(t) b_x.
 
-Both forms are sums over modes, F_t - F_0 = Σ_x a_x(t) b_x, with a(t) known for every t
-on the host, in float64, and b on device. As functions of t the modes are nearly
-dependent: some thirty combinations of them carry thousands of steps to round-off, so
-that the work per step is that of a product of width thirty whatever their number.
+The a(t) are known for every t on the host, in float64; the b are on device.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
-from gnnrp.propagation import exact, krylov, selection
-from gnnrp.propagation._iterated import Found
+from gnnrp.propagation import exact, krylov
 from gnnrp.propagation.problem import Part, Problem
 from gnnrp.propagation.similarity import columns
-from gnnrp.types import LinearMap, MetricFn
-
-_MODE_FLOATS = 2**22  # a(t) of one span of steps
-_SCORE_FLOATS = 2**19  # scores of one chunk of steps: they stay in the cache
-_RANK = 32  # first width tried
+from gnnrp.types import LinearMap
 
 
 class Form(NamedTuple):
@@ -44,7 +35,7 @@ def krylov_capacity(problem: Problem, max_bytes: int) -> int:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def forms(
+def build(
     method: str,
     similarity: LinearMap,
     problem: Problem,
@@ -84,45 +75,6 @@ def forms(
     count = range(len(problem.train))
     made = [_krylov_form(basis, places, problem, i, step_size) for i in count]
     return made, basis.error
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def run(
-    closed_forms: list[Form],
-    problem: Problem,
-    num_steps: int,
-    *,
-    metric: MetricFn,
-    rule: str,
-    patience: Int[Any, ""],
-) -> Found:
-    """Evaluate the metric at every step, choose, and form the chosen predictions."""
-    steps = np.arange(1, num_steps + 1)
-    val, test, norms = [], [], []
-    for split, form in enumerate(closed_forms):
-        for part, curves in ((problem.val, val), (problem.test, test)):
-            curves.append(_curve(form, problem, split, part, steps, metric))
-        fed_back = problem.train[split].sum() * problem.targets.shape[1]
-        norms.append(form.norms_fn(steps - 1) / np.sqrt(fed_back))
-    val, test, norms = np.stack(val), np.stack(test), np.stack(norms)
-    # Without validation nodes, the later the better.
-    judged = problem.val.mask.any(axis=1, keepdims=True)
-    score = np.where(judged, val, steps.astype(val.dtype))
-    chosen = selection.over_curve(score, rule=rule, patience=patience)
-    seen = selection.last_step(chosen, num_steps, patience)
-    best = [
-        form.predictions_fn(int(step))
-        for form, step in zip(closed_forms, chosen.step, strict=True)
-    ]
-    return Found(
-        norms[:, :seen].astype(val.dtype),
-        val[:, :seen],
-        test[:, :seen],
-        chosen,
-        np.stack(best).astype(val.dtype),
-        tuple(form.convergence for form in closed_forms),
-        0.0,
-    )
 
 
 def _initial_residual(problem: Problem) -> Float[np.ndarray, "s n c"]:
@@ -233,64 +185,6 @@ def _krylov_form(
     )
 
 
-def _curve(
-    form: Form,
-    problem: Problem,
-    split: int,
-    part: Part,
-    steps: np.ndarray,
-    metric: MetricFn,
-) -> Float[np.ndarray, " t"]:
-    """Return the metric of one split on one part at each step."""
-    index, targets, mask = (array[split] for array in part)
-    start = np.zeros((1, 1), problem.targets.dtype)
-    if problem.initial is not None:
-        start = problem.initial[split][index]
-    fields_of = form.fields_fn(part)
-    span = int(np.clip(_MODE_FLOATS // len(form.weights), 1, len(steps)))
-    chunk = int(np.clip(_SCORE_FLOATS // max(1, targets.size), 1, span))
-    curve = []
-    for first in range(0, len(steps), span):
-        some = steps[first : first + span]
-        tall, mix = _compress(form.modes_fn(some), form.weights, targets.dtype)
-        fields = fields_of(mix)
-        # The last chunk and the last span are filled up, so that all share one trace.
-        tall = np.pad(tall, [(0, -(-span // chunk) * chunk - len(some)), (0, 0)])
-        tall = tall.reshape(-1, chunk, tall.shape[1])
-        values = _metric_of_chunks(tall, fields, start, targets, mask, metric=metric)
-        curve.append(np.asarray(values).ravel()[: len(some)])
-    return np.concatenate(curve)
-
-
-def _compress(
-    modes: Float[np.ndarray, "t x"], weights: Float[np.ndarray, " x"], dtype: Any
-) -> tuple[Float[np.ndarray, "t r"], Float[np.ndarray, "r x"]]:
-    """Factor a = U B with r small, to round-off of the dtype relative to each step.
-
-    A random range finder, doubled until the error is small; it always ends, since U
-    spans everything at r = t.
-    """
-    tolerance = 3e-8 if np.dtype(dtype) == np.float32 else 4e-15
-    weighted = modes * weights
-    size = np.abs(weighted).max(axis=1, keepdims=True, initial=0)
-    # Steps past overflow take no part, and are NaN.
-    lost = ~np.isfinite(size[:, 0])
-    scaled = np.where(lost[:, None], 0, weighted / np.where(size > 0, size, 1))
-    rank = min(_RANK, *scaled.shape)
-    while True:
-        draw = np.random.default_rng(0).standard_normal((scaled.shape[1], rank))
-        tall = np.linalg.qr(scaled @ draw)[0]
-        mix = tall.T @ scaled
-        error = np.abs(scaled - tall @ mix).max(initial=0)
-        if error <= tolerance or rank == min(scaled.shape):
-            break
-        rank = min(2 * rank, *scaled.shape)
-    room = [(0, 0), (0, max(0, _RANK - rank))]  # few ranks, few traces
-    mix = mix / np.where(weights > 0, weights, np.inf)
-    tall = np.where(lost[:, None], np.nan, size * tall)
-    return np.pad(tall, room).astype(dtype), np.pad(mix, room[::-1])
-
-
 @jax.jit
 def _exact_fields(rows, mix):
     return jnp.einsum("ql,rlc->rqc", rows, mix, precision="highest")
@@ -299,14 +193,3 @@ def _exact_fields(rows, mix):
 @jax.jit
 def _krylov_fields(images, mix):
     return jnp.einsum("cmq,rcm->rqc", images, mix, precision="highest")
-
-
-@functools.partial(jax.jit, static_argnames="metric")
-def _metric_of_chunks(chunks, fields, start, targets, mask, *, metric):
-    # One chunk at a time in one program: its scores are overwritten in the cache, where
-    # a large array of all scores would be paged in anew (six times slower).
-    def of_chunk(tall):
-        scores = jnp.einsum("tr,rqc->tqc", tall, fields, precision="highest")
-        return jax.vmap(lambda at_t: metric(at_t + start, targets, mask))(scores)
-
-    return jax.lax.map(of_chunk, chunks)
