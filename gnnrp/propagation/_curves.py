@@ -1,8 +1,8 @@
 """Whole curves of RP from its closed forms.
 
-As functions of t the modes are nearly dependent: some thirty combinations of them carry
-thousands of steps to round-off, so that the work per step is that of a product of width
-thirty whatever their number.
+As functions of t the modes are nearly dependent: sixteen of their combinations (in
+float64, thirty-two) carry thousands of steps to round-off, so that the work per step is
+that of so narrow a product whatever the number of modes.
 """
 
 import functools
@@ -16,12 +16,12 @@ from jaxtyping import Float, Int
 from gnnrp.propagation import selection
 from gnnrp.propagation._forms import Form
 from gnnrp.propagation._iterated import Found
-from gnnrp.propagation.problem import Part, Problem
+from gnnrp.propagation.problem import Problem
 from gnnrp.types import MetricFn
 
 _MODE_FLOATS = 2**22  # a(t) of one span of steps
 _SCORE_FLOATS = 2**19  # scores of one chunk of steps: they stay in the cache
-_RANK = 32  # first width tried
+_RANK = 16  # first width tried
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -38,8 +38,10 @@ def run(
     steps = np.arange(1, num_steps + 1)
     val, test, norms = [], [], []
     for split, form in enumerate(closed_forms):
-        for part, curves in ((problem.val, val), (problem.test, test)):
-            curves.append(_curve(form, problem, split, part, steps, metric))
+        for curves, curve in zip(
+            (val, test), _curves(form, problem, split, steps, metric), strict=True
+        ):
+            curves.append(curve)
         fed_back = problem.train[split].sum() * problem.targets.shape[1]
         norms.append(form.norms_fn(steps - 1) / np.sqrt(fed_back))
     val, test, norms = np.stack(val), np.stack(test), np.stack(norms)
@@ -63,33 +65,41 @@ def run(
     )
 
 
-def _curve(
-    form: Form,
-    problem: Problem,
-    split: int,
-    part: Part,
-    steps: np.ndarray,
-    metric: MetricFn,
-) -> Float[np.ndarray, " t"]:
-    """Return the metric of one split on one part at each step."""
-    index, targets, mask = (array[split] for array in part)
-    start = np.zeros((1, 1), problem.targets.dtype)
-    if problem.initial is not None:
-        start = problem.initial[split][index]
-    fields_of = form.fields_fn(part)
+def _curves(
+    form: Form, problem: Problem, split: int, steps: np.ndarray, metric: MetricFn
+) -> list[Float[np.ndarray, " t"]]:
+    """Return the metric of one split at each step, on validation and test nodes."""
+    dtype = problem.targets.dtype
+    parts = [problem.val, problem.test]
+    fields_of = [form.fields_fn(part) for part in parts]
+    curves = [np.empty(len(steps), dtype) for _ in parts]
     span = int(np.clip(_MODE_FLOATS // len(form.weights), 1, len(steps)))
-    chunk = int(np.clip(_SCORE_FLOATS // max(1, targets.size), 1, span))
-    curve = []
     for first in range(0, len(steps), span):
-        some = steps[first : first + span]
-        tall, mix = _compress(form.modes_fn(some), form.weights, targets.dtype)
-        fields = fields_of(mix)
-        # The last chunk and the last span are filled up, so that all share one trace.
-        tall = np.pad(tall, [(0, -(-span // chunk) * chunk - len(some)), (0, 0)])
-        tall = tall.reshape(-1, chunk, tall.shape[1])
-        values = _metric_of_chunks(tall, fields, start, targets, mask, metric=metric)
-        curve.append(np.asarray(values).ravel()[: len(some)])
-    return np.concatenate(curve)
+        some = slice(first, first + span)
+        tall, mix = _compress(form.modes_fn(steps[some]), form.weights, dtype)
+        for curve, part, fields in zip(curves, parts, fields_of, strict=True):
+            index, targets, mask = (array[split] for array in part)
+            start = np.zeros((1, 1), dtype)
+            if problem.initial is not None:
+                start = problem.initial[split][index]
+            chunks = _chunks(tall, span, targets.size)
+            values = _metric_of_chunks(
+                chunks, fields(mix), start, targets, mask, metric=metric
+            )
+            curve[some] = np.asarray(values).ravel()[: len(tall)]
+    return curves
+
+
+def _chunks(
+    tall: Float[np.ndarray, "t r"], span: int, num_scores: int
+) -> Float[np.ndarray, "p k r"]:
+    """Cut steps into chunks whose scores stay in the cache.
+
+    The last chunk and the last span are filled up, so that all share one trace.
+    """
+    size = int(np.clip(_SCORE_FLOATS // max(1, num_scores), 1, span))
+    filled = np.pad(tall, [(0, -(-span // size) * size - len(tall)), (0, 0)])
+    return filled.reshape(-1, size, tall.shape[1])
 
 
 def _compress(
@@ -97,8 +107,7 @@ def _compress(
 ) -> tuple[Float[np.ndarray, "t r"], Float[np.ndarray, "r x"]]:
     """Factor a = U B with r small, to round-off of the dtype relative to each step.
 
-    A random range finder, doubled until the error is small; it always ends, since U
-    spans everything at r = t.
+    A random range finder, doubled until the error is small; it always ends, since U spans everything at r = t.
     """
     tolerance = 3e-8 if np.dtype(dtype) == np.float32 else 4e-15
     weighted = modes * weights
