@@ -107,7 +107,8 @@ def _compress(
 ) -> tuple[Float[np.ndarray, "t r"], Float[np.ndarray, "r x"]]:
     """Factor a = U B with r small, to round-off of the dtype relative to each step.
 
-    A random range finder, doubled until the error is small; it always ends, since U spans everything at r = t.
+    A random range finder, doubled until the error is small; it always ends, since U
+    spans everything at r = t.
     """
     tolerance = 3e-8 if np.dtype(dtype) == np.float32 else 4e-15
     weighted = modes * weights
