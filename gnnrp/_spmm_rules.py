@@ -1,15 +1,18 @@
-"""The product rules behind ``spmm``: reverse mode and ``vmap`` in the fast kernel."""
+"""The sparse product as one primitive, bilinear in the entries and the dense side.
 
-import functools
+Its own rules for forward mode, transposition (so reverse mode) and ``vmap`` lead back
+to itself, so that all of them, nested however deep, end in the fast kernel.
+"""
+
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
+from jax.core import ShapedArray
 from jax.experimental import sparse
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float, Int
 
 
@@ -25,75 +28,95 @@ class Pattern(NamedTuple):
     )  # which entry of ``data`` stands here; None: as stored
 
 
-@functools.cache
-def differentiable(shape: tuple[int, int], backend: str) -> Callable:
-    """Return (data, pattern, transposed, v) -> A v with its reverse-mode rule."""
-    forward = _batchable(shape, backend)
+def product(
+    data: Float[Array, " e"],
+    pattern: Pattern,
+    transposed: Pattern,
+    v: Float[Array, "n k"],
+    *,
+    shape: tuple[int, int],
+    backend: str,
+) -> Float[Array, "m k"]:
+    """Return A v; ``transposed`` is the pattern of A^T, for the derivatives."""
+    leaves, structure = jax.tree.flatten((pattern, transposed))
+    out = _product_p.bind(
+        data, v, *leaves, structure=structure, shape=shape, backend=backend
+    )
+    return cast(Array, out)
 
-    @jax.custom_vjp
-    def product(data, pattern, transposed, v):
-        del transposed
-        return forward(data, pattern, v)
 
-    def product_fwd(*primals):
-        data, pattern, transposed, v = jax.tree.map(lambda leaf: leaf.value, primals)
-        # None or (): a fact about the arguments that stays static among the residuals.
-        wanted = [None if primals[i].perturbed else () for i in (0, 3)]
-        # The product itself, not its kernel, so that derivatives nest.
-        out = product(data, pattern, transposed, v)
-        return out, (data, pattern, transposed, v, wanted)
+_product_p = Primitive("spmm")
 
-    def product_bwd(residuals, cotangent):
-        data, pattern, transposed, v, (data_wanted, v_wanted) = residuals
-        data_bar, v_bar = jnp.zeros_like(data), jnp.zeros_like(v)
-        if not isinstance(cotangent, SymbolicZero):
-            if v_wanted is None:
-                adjoint = differentiable((shape[1], shape[0]), backend)
-                v_bar = adjoint(data, transposed, pattern, cotangent)
-            if data_wanted is None:
-                data_bar = _entrywise_outer(pattern, cotangent, v, backend)
-        no_tangent = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, jax.dtypes.float0), (pattern, transposed)
+
+def _compute(data, v, *leaves, structure, shape, backend):
+    pattern = jax.tree.unflatten(structure, leaves)[0]
+    data = data if pattern.order is None else data[pattern.order]
+    return KERNELS[backend](shape, data, pattern, v)
+
+
+def _abstract(data, v, *_, structure, shape, backend):
+    del data, structure, backend
+    return ShapedArray((shape[0], v.shape[1]), v.dtype)
+
+
+def _jvp(primals, tangents, **params):
+    out = _product_p.bind(*primals, **params)
+    parts = [  # linear in the entries, and in v
+        _product_p.bind(*primals[:i], tangents[i], *primals[i + 1 :], **params)
+        for i in (0, 1)
+        if not isinstance(tangents[i], ad.Zero)
+    ]
+    return out, sum(parts[1:], start=parts[0])
+
+
+def _transpose(cotangent, data, v, *leaves, structure, shape, backend):
+    pattern, transposed = jax.tree.unflatten(structure, leaves)
+    data_bar = v_bar = None
+    if ad.is_undefined_primal(data):
+        data_bar = _entrywise_outer(pattern, cotangent, v, backend)
+    else:
+        v_bar = product(
+            data, transposed, pattern, cotangent, shape=shape[::-1], backend=backend
         )
-        return data_bar, *no_tangent, v_bar
-
-    product.defvjp(product_fwd, product_bwd, symbolic_zeros=True)
-    return product
+    return data_bar, v_bar, *[None] * len(leaves)
 
 
-@functools.cache
-def _batchable(shape: tuple[int, int], backend: str) -> Callable:
-    """Return (data, pattern, v) -> A v with its ``vmap`` rule."""
-    kernel = functools.partial(KERNELS[backend], shape)
+def _batch(arguments, axes, **params):
+    v, axis = arguments[1], axes[1]
+    if all(other is None for i, other in enumerate(axes) if i != 1):
+        # A batch of right sides: its columns stand beside each other.
+        beside = jnp.moveaxis(v, axis, 1)
+        stacked = beside.reshape(len(beside), -1)
+        out = _product_p.bind(arguments[0], stacked, *arguments[2:], **params)
+        return out.reshape(len(out), *beside.shape[1:]), 1
+    # A batch of matrices: one at a time.
+    mapped = [
+        jnp.moveaxis(argument, at, 0)
+        for argument, at in zip(arguments, axes, strict=True)
+        if at is not None
+    ]
 
-    @custom_vmap
-    def product(data, pattern, v):
-        data = data if pattern.order is None else data[pattern.order]
-        return kernel(data, pattern, v)
+    def one(parts):
+        part = iter(parts)
+        return _product_p.bind(
+            *(
+                argument if at is None else next(part)
+                for argument, at in zip(arguments, axes, strict=True)
+            ),
+            **params,
+        )
 
-    @product.def_vmap
-    def product_vmap(axis_size, in_batched, data, pattern, v):
-        if any(jax.tree.leaves(in_batched[:2])):  # a batch of matrices: one at a time
-            batched = jax.tree.leaves(in_batched)
-            leaves, structure = jax.tree.flatten((data, pattern, v))
+    return jax.lax.map(one, mapped), 0
 
-            def one(mapped):
-                it = iter(mapped)
-                args = [
-                    next(it) if is_mapped else leaf
-                    for leaf, is_mapped in zip(leaves, batched, strict=True)
-                ]
-                return product(*jax.tree.unflatten(structure, args))
 
-            mapped = [
-                x for x, is_mapped in zip(leaves, batched, strict=True) if is_mapped
-            ]
-            return jax.lax.map(one, mapped), True
-        stacked = jnp.moveaxis(v, 0, 1).reshape(shape[1], -1)
-        out = product(data, pattern, stacked).reshape(shape[0], axis_size, -1)
-        return jnp.moveaxis(out, 1, 0), True
-
-    return product
+_product_p.def_impl(
+    jax.jit(_compute, static_argnames=("structure", "shape", "backend"))
+)
+_product_p.def_abstract_eval(_abstract)
+mlir.register_lowering(_product_p, mlir.lower_fun(_compute, multiple_results=False))
+ad.primitive_jvps[_product_p] = _jvp
+ad.primitive_transposes[_product_p] = _transpose
+batching.primitive_batchers[_product_p] = _batch
 
 
 def _entrywise_outer(
@@ -111,7 +134,8 @@ def _entrywise_outer(
         return total + pair[0][rows] * pair[1][pattern.columns], None
 
     start = jnp.zeros(num_entries, left.dtype)
-    return jax.lax.scan(body, start, (left.T, right.T))[0]
+    outer = jax.lax.scan(body, start, (left.T, right.T))[0]
+    return outer if pattern.order is None else start.at[pattern.order].set(outer)
 
 
 def _bcsr(shape: tuple[int, int], data: Array, pattern: Pattern, v: Array) -> Array:
@@ -138,7 +162,7 @@ def _segment_sum(
     )
 
 
-KERNELS: dict[str, Any] = {
+KERNELS: dict[str, Callable[[tuple[int, int], Any, Pattern, Any], Array]] = {
     "bcsr": _bcsr,
     "bcoo": _bcoo,
     "segment_sum": _segment_sum,

@@ -348,6 +348,129 @@ def test_product_batch_and_gradient_all_end_in_the_fast_cpu_kernel(kind):
         assert "scatter" not in text
 
 
+def second_derivatives(matrix, v, direction):
+    """Name -> derivative of sum(sin(A v)) along directions, by every nesting."""
+
+    def loss(v):
+        return jnp.sum(jnp.sin(spmm.matmul(matrix, v)))
+
+    def along(fn):
+        return jax.jvp(fn, (v,), (direction,))[1]
+
+    return {
+        "forward over reverse": along(jax.grad(loss)),
+        "reverse over forward": jax.grad(
+            lambda w: jax.jvp(loss, (w,), (direction,))[1]
+        )(v),
+        "linearized": jax.linearize(jax.grad(loss), v)[1](direction),
+    }
+
+
+@backends
+@kinds
+def test_forward_mode_is_the_product_of_the_tangent(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    v, direction = right_side(dense.shape[1]), right_side(dense.shape[1], 2)
+    out, tangent = jax.jvp(functools.partial(product, matrix), (v,), (direction,))
+    np.testing.assert_allclose(out, dense @ v, atol=1e-14)
+    np.testing.assert_allclose(tangent, dense @ direction, atol=1e-14)
+    moved = 2 * matrix.data
+    entry = jax.jvp(lambda d: product_of(d, matrix, v), (matrix.data,), (moved,))[1]
+    np.testing.assert_allclose(entry, 2 * dense @ v, atol=1e-13)
+
+
+@backends
+@kinds
+def test_derivatives_nest_in_every_order(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    v, direction = right_side(dense.shape[1]), right_side(dense.shape[1], 2)
+    expected = -dense.T @ (np.sin(dense @ v) * (dense @ direction))
+    for name, found in jax.jit(second_derivatives)(matrix, v, direction).items():
+        np.testing.assert_allclose(found, expected, atol=1e-13, err_msg=name)
+
+
+@backends
+@kinds
+def test_linear_transpose_is_the_product_with_the_transpose(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    v, cotangent = right_side(dense.shape[1]), right_side(N, 2)
+    transpose = jax.linear_transpose(functools.partial(spmm.matmul, matrix), v)
+    np.testing.assert_allclose(transpose(cotangent)[0], dense.T @ cotangent, atol=1e-14)
+
+
+@backends
+@pytest.mark.parametrize("kind", ["nonsymmetric", "rectangular"])
+def test_second_derivatives_mix_entries_and_right_side(backend, kind):
+    dense, matrix = prepared(kind, backend)
+    v = right_side(dense.shape[1])
+    rows, columns = dense.nonzero()
+
+    def sparse_loss(data, v):
+        return jnp.sum(jnp.sin(product_of(data, matrix, v)))
+
+    def dense_loss(data, v):
+        full = jnp.zeros(dense.shape).at[rows, columns].set(data)
+        return jnp.sum(jnp.sin(full @ v))
+
+    data = jnp.asarray(dense[rows, columns])
+    tangents = jnp.cos(data), right_side(dense.shape[1], 3)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def second(loss, data, v):
+        return jax.jvp(jax.grad(loss, argnums=(0, 1)), (data, v), tangents)[1]
+
+    for found, expected in zip(
+        second(sparse_loss, data, v), second(dense_loss, data, v), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@needs_cpu
+@pytest.mark.parametrize("kind", ["symmetric", "nonsymmetric"])
+def test_forward_mode_and_its_batches_end_in_the_fast_cpu_kernel(kind):
+    _, matrix = prepared(kind, "auto")
+    v = right_side(N)
+
+    def tangent(matrix, v, direction):
+        return jax.jvp(lambda v: spmm.matmul(matrix, v), (v,), (direction,))[1]
+
+    def curvature(matrix, v, direction):
+        return jax.jvp(lambda v: gradient(matrix, v), (v,), (direction,))[1]
+
+    batches = jnp.stack([v, v])
+    for fn, count in ((tangent, 1), (curvature, 3)):
+        batched = jax.vmap(fn, in_axes=(None, 0, 0))
+        for text in (
+            lowered(fn, matrix, v, v).as_text(),
+            lowered(batched, matrix, batches, batches).as_text(),
+        ):
+            assert text.count(FAST) <= count
+            assert FAST in text
+            assert "scatter" not in text
+
+
+@backends
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_accumulates_in_single(backend, dtype):
+    n = 4096  # ones added up in half precision would stop at 256 or 2048
+    row = scipy.sparse.csr_array(np.ones((1, n), np.float32))
+    matrix = spmm.prepare(row, backend=backend)
+    matrix = dataclasses.replace(matrix, data=matrix.data.astype(dtype))
+    out = product(matrix, jnp.ones((n, 2), dtype))
+    assert out.dtype == dtype
+    assert (out == n).all()
+
+
+@backends
+def test_a_dtype_without_a_kernel_is_refused(backend):
+    _, matrix = prepared("symmetric", backend)
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        pytest.raises(TypeError, match="complex128"),
+    ):
+        spmm.matmul(matrix, jnp.ones((N, 1), complex))
+
+
 @needs_cpu
 def test_other_backends_do_without_the_cpu_kernel():
     for backend in ("bcoo", "segment_sum"):
