@@ -129,7 +129,7 @@ def build_similarity(
     if settings.kernel is None:
         return walk
     dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too
-    x = features.as_dense(node_features).astype(dtype, copy=False)
+    x = features.checked(node_features).astype(dtype, copy=False)
     if settings.row_normalize:
         x = features.row_normalized(x)
     num_bytes = x.shape[0] ** 2 * dtype.itemsize

@@ -194,8 +194,57 @@ def test_row_normalization_shifts_by_the_minimum_and_never_scales_up():
     np.testing.assert_allclose(features.row_normalized(x), expected, rtol=1e-15)
     assert x[0, 0] == 2.0  # untouched
     np.testing.assert_array_equal(
-        features.row_normalized(scipy.sparse.csr_array(x)), features.row_normalized(x)
+        features.as_dense(features.row_normalized(scipy.sparse.csr_array(x))),
+        features.row_normalized(x),
     )
+
+
+def test_row_normalization_keeps_nonnegative_sparse_features_sparse():
+    x = scipy.sparse.csr_array([[0.0, 3.0, 1.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
+    found = features.row_normalized(x)
+    assert scipy.sparse.issparse(found)
+    np.testing.assert_array_equal(
+        features.as_dense(found), features.row_normalized(x.toarray())
+    )
+
+
+def thin_features(n=150, d=90, seed=0):
+    """Two entries a row of 90, one row without any, and two rows that are equal."""
+    rng = np.random.default_rng(seed)
+    x = np.zeros((n, d))
+    x[np.arange(n)[:, None], rng.integers(0, d, (n, 2))] = rng.random((n, 2)) + 0.1
+    x[5] = 0
+    x[7] = x[6]
+    return x
+
+
+@pytest.mark.parametrize("kernel", features.KERNELS)
+@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csc_array])
+def test_thin_features_give_the_kernel_of_dense_ones(kernel, convert):
+    x = thin_features()
+    plain = {"gamma": 0.7, "normalized": False}
+    built = features.build(convert(x), kernel, **plain)
+    # A function that has no name here is evaluated on dense rows.
+    gram_fn = features.KERNELS[kernel]
+    dense = features.build(x, lambda *rows: gram_fn(*rows), **plain)
+    assert isinstance(dense.features, jax.Array)
+    assert isinstance(built.features, jax.Array) == (kernel == "laplacian")
+    np.testing.assert_allclose(
+        features.matrix(built), features.matrix(dense), rtol=1e-13, atol=1e-14
+    )
+    v = jnp.asarray(np.random.default_rng(1).normal(size=(len(x), 3)))
+    np.testing.assert_allclose(jax.jit(built)(v), dense(v), rtol=1e-12, atol=1e-13)
+    if kernel in {"gaussian", "laplacian"}:
+        assert features.matrix(built)[6, 7] == 1
+
+
+def test_thin_features_normalize_over_all_rows():
+    x = thin_features()
+    gram = np.exp(-np.sum((x[:, None] - x) ** 2, axis=2))
+    expected = gram / np.sqrt(gram.sum(axis=1)[:, None] * gram.sum(axis=1))
+    np.testing.assert_allclose(features.matrix(features.build(x)), expected, rtol=1e-12)
+    half = features.build(x, normalized=False)
+    np.testing.assert_allclose(features.normalized_matrix(half), expected, rtol=1e-12)
 
 
 def test_row_normalization_of_nothing_is_nothing():

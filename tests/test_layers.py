@@ -11,7 +11,7 @@ LAYERS = (
     "spmm _spmm_rules _edges",
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other
-    "presets baselines records pipeline",
+    "presets baselines records tables pipeline",
     "estimator cli",
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}

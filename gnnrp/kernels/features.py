@@ -11,7 +11,7 @@ Source: App. E.1.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,87 +20,45 @@ import scipy.sparse
 from jaxtyping import Array, Float
 
 from gnnrp import _checks
+from gnnrp.kernels import _sparse_rows
+from gnnrp.kernels._functions import (
+    KERNELS,
+    OF_INNER,
+    GramFn,
+    gamma_from_bandwidth,
+    gaussian,
+    laplacian,
+    linear,
+    polynomial,
+    sigmoid,
+)
+from gnnrp.kernels._sparse_rows import SparseRows
 from gnnrp.types import Scalar
 
 _BLOCK_BYTES = 2**26  # of one row block of the kernel
 
-GramFn = Callable[..., jax.Array]
+__all__ = [
+    "KERNELS",
+    "FeatureKernel",
+    "FeaturesLike",
+    "GramFn",
+    "as_dense",
+    "build",
+    "checked",
+    "gamma_from_bandwidth",
+    "gaussian",
+    "laplacian",
+    "linear",
+    "matrix",
+    "normalized_matrix",
+    "polynomial",
+    "row_normalized",
+    "sigmoid",
+]
+
 FeaturesLike: TypeAlias = (
     np.ndarray | jax.Array | scipy.sparse.sparray | scipy.sparse.spmatrix
 )
-
-
-def linear(
-    x: Float[Array, "b d"], y: Float[Array, "n d"], _: Scalar = 1.0
-) -> Float[Array, "b n"]:
-    """Return <x_i, y_j>."""
-    return jnp.matmul(x, y.T, precision=jax.lax.Precision.HIGHEST)
-
-
-def gaussian(
-    x: Float[Array, "b d"], y: Float[Array, "n d"], gamma: Scalar
-) -> Float[Array, "b n"]:
-    """Return exp(-γ |x_i - y_j|^2), γ = 1 / (2 σ^2) for the bandwidth σ.
-
-    Source: below Eq. 32 (App. E.1).
-    """
-    square = (jnp.sum(x**2, axis=1)[:, None] + jnp.sum(y**2, axis=1)) - 2 * linear(x, y)
-    # Rounding may leave a small negative square where rows are equal.
-    return jnp.exp(-gamma * jnp.maximum(square, 0))
-
-
-def laplacian(
-    x: Float[Array, "b d"], y: Float[Array, "n d"], gamma: Scalar
-) -> Float[Array, "b n"]:
-    """Return exp(-γ |x_i - y_j|_1)."""
-
-    def body(total, columns):
-        return total + jnp.abs(columns[0][:, None] - columns[1]), None
-
-    start = jnp.zeros((x.shape[0], y.shape[0]), x.dtype)
-    return jnp.exp(-gamma * jax.lax.scan(body, start, (x.T, y.T))[0])
-
-
-def polynomial(
-    x: Float[Array, "b d"],
-    y: Float[Array, "n d"],
-    gamma: Scalar,
-    *,
-    degree: int = 3,
-    offset: float = 1.0,
-) -> Float[Array, "b n"]:
-    """Return (γ <x_i, y_j> + offset)^degree; PSD for γ > 0, offset >= 0."""
-    return (gamma * linear(x, y) + offset) ** degree
-
-
-def sigmoid(
-    x: Float[Array, "b d"],
-    y: Float[Array, "n d"],
-    gamma: Scalar,
-    *,
-    offset: float = 0.0,
-) -> Float[Array, "b n"]:
-    """Return tanh(γ <x_i, y_j> + offset); not PSD in general."""
-    return jnp.tanh(gamma * linear(x, y) + offset)
-
-
-KERNELS: dict[str, GramFn] = {
-    "linear": linear,
-    "gaussian": gaussian,
-    "laplacian": laplacian,
-    "polynomial": polynomial,
-    "sigmoid": sigmoid,
-}
-
-
-def gamma_from_bandwidth(bandwidth: float) -> float:
-    """Return γ = 1 / (2 σ^2) of the Gaussian kernel with bandwidth σ.
-
-    Raises:
-        ValueError: σ is not positive and finite.
-    """
-    _checks.positive("bandwidth", bandwidth)
-    return 1 / (2 * bandwidth**2)
 
 
 @jax.tree_util.register_dataclass
@@ -112,7 +70,7 @@ class FeatureKernel:
     is zero.
     """
 
-    features: Float[Array, "p d"]
+    features: Float[Array, "p d"] | SparseRows
     scale: Float[Array, " p"]
     gamma: Scalar
     num_nodes: int = dataclasses.field(metadata={"static": True})
@@ -137,7 +95,9 @@ def build(
     """Return the kernel of the features as a linear map.
 
     Args:
-        features: dense or scipy sparse; a sparse one is held densely, n x d.
+        features: dense or scipy sparse. If fewer than 4 percent of the entries are not
+            zero, and the kernel is one of inner products by name (all but the
+            Laplacian), only those are held and multiplied.
         kernel: a name from ``KERNELS``, or a function (x, y, γ) -> block; keep one
             function object, as it is static under ``jit``.
         gamma: γ of the kernel; the linear kernel has none.
@@ -152,14 +112,16 @@ def build(
         _checks.one_of("kernel", kernel, KERNELS)
         kernel = KERNELS[kernel]
     _checks.positive("gamma", float(gamma))
-    x = jnp.asarray(as_dense(features))
+    x = _thin(checked(features)) if kernel in OF_INNER else as_dense(features)
+    x = x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
     num_nodes = x.shape[0]
-    block_size = max(1, min(num_nodes, block_bytes // max(1, num_nodes * x.itemsize)))
+    most = _sparse_rows.BLOCK if scipy.sparse.issparse(x) else num_nodes
+    row_bytes = max(1, num_nodes * x.dtype.itemsize)
+    block_size = max(1, min(most, num_nodes, block_bytes // row_bytes))
     padding = -num_nodes % block_size
     inside = jnp.arange(num_nodes + padding) < num_nodes
     result = FeatureKernel(
-        # The padding repeats a row: a kernel need not be finite at any other point.
-        features=jnp.pad(x, ((0, padding), (0, 0)), mode="edge"),
+        features=_padded(x, padding),
         scale=inside.astype(x.dtype),
         gamma=jnp.asarray(gamma, x.dtype),
         num_nodes=num_nodes,
@@ -191,12 +153,17 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
     return _scaled(gram, jnp.asarray(scale, gram.dtype))
 
 
-def row_normalized(features: FeaturesLike) -> np.ndarray:
+def row_normalized(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_array:
     """Return the features less their global minimum, each row over max(its sum, 1).
 
-    It is what the published Planetoid and Coauthor numbers were made with.
+    It is what the published Planetoid and Coauthor numbers were made with. Sparse
+    features whose minimum is zero stay sparse.
     """
-    x = as_dense(features)
+    x = checked(features)
+    has_zero = scipy.sparse.issparse(x) and x.nnz < np.prod(x.shape)
+    if has_zero and x.data.min(initial=0) == 0:
+        return scipy.sparse.csr_array(x / np.maximum(x.sum(axis=1)[:, None], 1))
+    x = as_dense(x)
     x = x - x.min(initial=np.inf) if x.size else x
     return x / np.maximum(x.sum(axis=1, keepdims=True), 1)
 
@@ -207,17 +174,51 @@ def as_dense(features: FeaturesLike) -> np.ndarray:
     Raises:
         ValueError: not a matrix, or not finite.
     """
-    x = features.toarray() if scipy.sparse.issparse(features) else np.asarray(features)  # pyright: ignore[reportAttributeAccessIssue]
+    x = checked(features)
+    return x.toarray() if scipy.sparse.issparse(x) else x
+
+
+def checked(features: FeaturesLike) -> Any:
+    """Return the features as floats on the host, dense or CSR as they came.
+
+    Raises:
+        ValueError: not a matrix, or not finite.
+    """
+    sparse = scipy.sparse.issparse(features)
+    x: Any = scipy.sparse.csr_array(features) if sparse else np.asarray(features)
     if x.ndim != 2:
         msg = f"features must have shape (n, d), got {x.shape}"
         raise ValueError(msg)
     if not np.issubdtype(x.dtype, np.floating):
         x = x.astype(np.float32)
-    if not np.isfinite(x).all():
-        row = int(np.argmin(np.isfinite(x).all(axis=1)))
+    finite = np.isfinite(x.data if sparse else x)
+    if not finite.all():
+        place = np.argwhere(~finite)[0, 0]
+        row = np.searchsorted(x.indptr, place, side="right") - 1 if sparse else place
         msg = f"features must be finite, and row {row} is not"
         raise ValueError(msg)
     return x
+
+
+def _thin(x: Any) -> Any:
+    """Return x as CSR where few entries are not zero, else dense."""
+    sparse = scipy.sparse.issparse(x)
+    entries = x.nnz if sparse else np.count_nonzero(x)
+    if entries < _sparse_rows.DENSITY * np.prod(x.shape):
+        return scipy.sparse.csr_array(x)
+    return x.toarray() if sparse else x
+
+
+def _padded(x: Any, rows: int) -> Float[Array, "p d"] | SparseRows:
+    """Lay features out on device, with more rows that a scale of zero will cancel.
+
+    The padding repeats a row: a kernel need not be finite at any other point.
+    """
+    if not scipy.sparse.issparse(x):
+        return jnp.pad(jnp.asarray(x), ((0, rows), (0, 0)), mode="edge")
+    last = np.full(rows, x.shape[0] - 1)
+    stacked = scipy.sparse.vstack([x, x[last]]) if rows else x
+    return _sparse_rows.build(scipy.sparse.csr_array(stacked))
 
 
 def _checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -244,24 +245,35 @@ def _scaled(
     return scale[:, None] * gram * scale
 
 
-def _blocks(kernel: FeatureKernel) -> Float[Array, "q b d"]:
-    num_rows, num_features = kernel.features.shape
-    num_blocks = num_rows // kernel.block_size
-    return kernel.features.reshape(num_blocks, kernel.block_size, num_features)
-
-
-def _gram(kernel: FeatureKernel, block: Float[Array, "b d"]) -> Float[Array, "b p"]:
+def _over_blocks(
+    kernel: FeatureKernel, body: Callable[[Float[Array, "b p"]], Array]
+) -> Array:
+    """Return what ``body`` makes of each row block of Kg, one after the other."""
+    x = kernel.features
     # γ takes the features' type, so that a float64 γ does not promote float32 features.
-    gamma = jnp.asarray(kernel.gamma, kernel.features.dtype)
-    return kernel.gram_fn(block, kernel.features, gamma)
+    gamma = jnp.asarray(kernel.gamma, x.dtype)
+
+    def blocks(rows):
+        return rows.reshape(-1, kernel.block_size, rows.shape[1])
+
+    if isinstance(x, SparseRows):
+        squares = x.squares()
+        of_inner = OF_INNER[kernel.gram_fn]
+        parts = blocks(x.columns), blocks(x.values), blocks(squares[:, None])
+        return jax.lax.map(
+            lambda part: body(
+                of_inner(x.inner(*part[:2]), part[2][:, 0], squares, gamma)
+            ),
+            parts,
+        )
+    return jax.lax.map(lambda rows: body(kernel.gram_fn(rows, x, gamma)), blocks(x))
 
 
 def _blocked(kernel: FeatureKernel, v: Float[Array, "p k"]) -> Float[Array, "p k"]:
-    def body(block):
-        gram = _gram(kernel, block)
+    def body(gram):
         return jnp.matmul(gram, v, precision=jax.lax.Precision.HIGHEST)
 
-    return jax.lax.map(body, _blocks(kernel)).reshape(v.shape)
+    return _over_blocks(kernel, body).reshape(v.shape)
 
 
 def _row_sums(kernel: FeatureKernel) -> Float[Array, " n"]:
@@ -269,9 +281,7 @@ def _row_sums(kernel: FeatureKernel) -> Float[Array, " n"]:
 
 
 def _matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
-    def body(block):
-        return _gram(kernel, block)[:, : kernel.num_nodes]
-
-    gram = jax.lax.map(body, _blocks(kernel)).reshape(-1, kernel.num_nodes)
+    gram = _over_blocks(kernel, lambda gram: gram[:, : kernel.num_nodes])
     scale = kernel.scale[: kernel.num_nodes]
-    return scale[:, None] * gram[: kernel.num_nodes] * scale
+    gram = gram.reshape(-1, kernel.num_nodes)[: kernel.num_nodes]
+    return scale[:, None] * gram * scale
