@@ -27,6 +27,7 @@ def build(S, targets, train, **settings):
     residual = jnp.asarray(np.swapaxes(rows, 1, 2))
     if not callable(S):
         S = similarity.Dense(jnp.asarray(S))
+    settings["step_sizes"] = [settings.pop("step_size")]
     return krylov.build(S, places, residual, **settings), places
 
 

@@ -3,13 +3,13 @@
 The a(t) are known for every t on the host, in float64; the b are on device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from gnnrp.propagation import exact, krylov
 from gnnrp.propagation.problem import Part, Problem
@@ -40,19 +40,22 @@ def build(
     similarity: LinearMap,
     problem: Problem,
     *,
-    step_size: float,
+    step_sizes: Sequence[float],
     num_steps: int,
     max_bytes: int,
     callback: Callable[[int, int], None] | None,
-) -> tuple[list[Form], float]:
-    """Return the closed form of each split, and the estimated relative error."""
+) -> tuple[list[list[Form]], float]:
+    """Return the closed form of each split, for each step size, and the error.
+
+    What costs products with S, eigenvectors or a Krylov space, all step sizes share.
+    """
     if method == "exact":
         made = []
         for split in range(len(problem.train)):
-            made.append(_exact_form(similarity, problem, split, step_size))
+            made.append(_exact_forms(similarity, problem, split, step_sizes))
             if callback:
                 callback(split + 1, len(problem.train))
-        return made, 0.0
+        return [list(forms) for forms in zip(*made, strict=True)], 0.0
     # Each part stands in one piece, so that a slice takes it out.
     seen = (
         problem.train | _covered(problem, problem.val) | _covered(problem, problem.test)
@@ -67,13 +70,16 @@ def build(
         similarity,
         places,
         jnp.asarray(residual),
-        step_size=step_size,
+        step_sizes=step_sizes,
         num_steps=num_steps,
         max_vectors=krylov_capacity(problem, max_bytes),
         callback=callback,
     )
     count = range(len(problem.train))
-    made = [_krylov_form(basis, places, problem, i, step_size) for i in count]
+    made = [
+        [_krylov_form(basis, places, problem, i, step_size) for i in count]
+        for step_size in step_sizes
+    ]
     return made, basis.error
 
 
@@ -98,14 +104,25 @@ def _initial(problem: Problem, split: int) -> Float[np.ndarray, "n c"]:
     return np.array(problem.initial[split], np.float64)
 
 
-def _exact_form(
-    similarity: LinearMap, problem: Problem, split: int, step_size: float
-) -> Form:
+def _exact_forms(
+    similarity: LinearMap, problem: Problem, split: int, step_sizes: Sequence[float]
+) -> list[Form]:
     train = np.flatnonzero(problem.train[split])
     dtype = problem.targets.dtype
     factors = exact.factorize(
         columns(similarity, train, len(problem.targets), dtype=dtype), train
     )
+    return [_exact_form(factors, problem, split, train, at) for at in step_sizes]
+
+
+def _exact_form(
+    factors: exact.Factorization,
+    problem: Problem,
+    split: int,
+    train: Int[np.ndarray, " l"],
+    step_size: float,
+) -> Form:
+    dtype = problem.targets.dtype
     residual = _initial_residual(problem)[split, train].astype(np.float64)
     coefficients = factors.eigenvectors.T @ residual
 

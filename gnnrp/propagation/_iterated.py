@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -70,7 +70,7 @@ def step(
     targets: Float[Array, "n *s c"],
     train_mask: Bool[Array, "n *#s #c"],
     *,
-    step_size: Scalar,
+    step_size: Scalar | Float[Array, "*s 1"],
     residual_fn: ResidualFn = losses.squared,
 ) -> State:
     """Take one step, F <- F + η S [R, 0].
@@ -83,8 +83,9 @@ def step(
         similarity: V -> S V, applied to all columns at once.
         targets: Y, (n, c), or (n, s, c) for several splits at once.
         train_mask: which targets are fed back, (n, 1), (n, c) or (n, s, 1).
-        step_size: η, may be traced. Residuals of the squared loss shrink if S_XX is PSD
-            and 0 < η < 2 / λ_max(S_XX); ``exact.convergence`` tells.
+        step_size: η, may be traced; one a split, (s, 1), if they differ. Residuals of
+            the squared loss shrink if S_XX is PSD and 0 < η < 2 / λ_max(S_XX);
+            ``exact.convergence`` tells.
         residual_fn: see ``losses``.
 
     Source: Eq. 6 and Algorithm 1 (App. D.3); other losses App. C.2.
@@ -106,15 +107,19 @@ def run(
     similarity: LinearMap,
     problem: Problem,
     *,
-    step_size: Scalar,
+    step_sizes: Sequence[float],
     num_steps: int,
     metric: MetricFn,
     residual_fn: ResidualFn,
     rule: str,
     patience: Int[Array, ""],
     callback: Callable[[int, int], None] | None,
-) -> Found:
-    """Take the steps one by one; stop early where every split's patience ran out."""
+) -> list[Found]:
+    """Take the steps one by one, for each step size, all in the same products.
+
+    It stops early where the patience of every split and step size ran out.
+    """
+    problem = _repeated(problem, len(step_sizes))
     num_splits, num_nodes = problem.train.shape
     shape = (num_nodes, num_splits, problem.targets.shape[1])
     dtype = problem.targets.dtype
@@ -131,7 +136,8 @@ def run(
         jnp.array(np.zeros((3, _BUFFER, num_splits), dtype)),
     )
     device, mask = jax.device_put((problem._replace(train=None), mask))
-    settings = (jnp.asarray(step_size, dtype), patience, mask)
+    rates = np.repeat(step_sizes, num_splits // len(step_sizes))[:, None]
+    settings = (jnp.asarray(rates, dtype), patience, mask)
     advance = functools.partial(
         _advance, metric=metric, residual_fn=residual_fn, rule=rule
     )
@@ -146,11 +152,33 @@ def run(
             count = min(2 * count, _BUFFER)
         if callback:
             callback(done, num_steps)
-    seen = selection.last_step(carry.chosen, done, patience)
-    curves = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)[:, :, :seen]
-    norms, val, test = curves
+    curves = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)
     predictions = np.moveaxis(np.asarray(carry.best), 1, 0)
-    return Found(norms, val, test, carry.chosen, predictions, None, 0.0)
+    found = []
+    for some in np.split(np.arange(num_splits), len(step_sizes)):
+        chosen = jax.tree.map(lambda each, some=some: each[some], carry.chosen)
+        norms, val, test = curves[
+            :, some, : selection.last_step(chosen, done, patience)
+        ]
+        found.append(Found(norms, val, test, chosen, predictions[some], None, 0.0))
+    return found
+
+
+def _repeated(problem: Problem, count: int) -> Problem:
+    """Return the problem with all its splits, ``count`` times one after the other."""
+    if count == 1:
+        return problem
+
+    def repeat(array):
+        return np.tile(array, (count, *[1] * (array.ndim - 1)))
+
+    start = problem.initial
+    return problem._replace(
+        train=repeat(problem.train),
+        initial=None if start is None else repeat(start),
+        val=Part(*map(repeat, problem.val)),
+        test=Part(*map(repeat, problem.test)),
+    )
 
 
 def judged(

@@ -10,7 +10,7 @@ with g_t as in ``exact``. A space of m + 1 vectors gives m steps exactly. Splits
 and classes are columns of one product.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -73,7 +73,7 @@ def build(
     places: Layout,
     residual: Float[Array, "s c l"],
     *,
-    step_size: float,
+    step_sizes: Sequence[float],
     num_steps: int,
     tolerance: float | None = None,
     max_vectors: int = _CAPACITIES[-1],
@@ -85,7 +85,7 @@ def build(
         similarity: S, symmetric.
         places: of the splits.
         residual: R_0 on the training nodes, zero in the padding.
-        step_size: η for which the error is judged; the space serves any other too.
+        step_sizes: every η for which the error is judged; the space serves others too.
         num_steps: largest t; t + 1 vectors are all that is ever needed.
         tolerance: estimated relative error of F_t, at steps spaced evenly in log t and
             in the norm x^T |S_XX| x. It is the change that the last four vectors made,
@@ -124,7 +124,9 @@ def build(
             if callback:
                 callback(at + 1, limit)
         eigen = _tridiagonal_eigh(np.stack(diagonal, -1), np.stack(off_diagonal, -1))
-        change = _change(previous, eigen, norms, step_size, num_steps)
+        change = max(
+            _change(previous, eigen, norms, at, num_steps) for at in step_sizes
+        )
         error = change * (min(1.0, change / last_change) if last_change < np.inf else 1)
         previous, last_change = eigen, change
     if len(diagonal) >= min(num_steps + 1, residual.shape[2]):

@@ -4,7 +4,7 @@
 keeps the best step by validation, and takes the shortest way there (see ``run``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -99,9 +99,67 @@ def run(
     Source: Eq. 6 and Algorithm 1 (App. D.3). Its "while validation performance
     increases" is not what produced the published numbers; a fixed number of steps is.
     """
+    trajectories = run_all(
+        similarity,
+        targets,
+        split,
+        step_sizes=[float(step_size)],
+        num_steps=num_steps,
+        metric=metric,
+        residual_fn=residual_fn,
+        initial=initial,
+        method=method,
+        select=select,
+        patience=patience,
+        callback=callback,
+    )
+    return trajectories[0]
+
+
+def run_all(
+    similarity: LinearMap,
+    targets: Float[Any, "n c"],
+    split: Split,
+    *,
+    step_sizes: Sequence[float],
+    num_steps: int,
+    metric: MetricFn,
+    residual_fn: ResidualFn = losses.squared,
+    initial: Float[Any, "*s n c"] | None = None,
+    method: str = "auto",
+    select: str = "first",
+    patience: int | None = None,
+    callback: Callable[[int, int], None] | None = None,
+) -> list[Trajectory]:
+    """Run RP for several step sizes at once; return a trajectory for each.
+
+    The closed forms share their products with S; where steps are iterated, the step
+    sizes are columns of one product.
+
+    Args:
+        similarity: as all others, see ``run``.
+        targets: see above.
+        split: see above.
+        step_sizes: η, each positive.
+        num_steps: see ``run``.
+        metric: see above.
+        residual_fn: see above.
+        initial: see above.
+        method: see above.
+        select: see above.
+        patience: see above; each step size has its own.
+        callback: see above.
+
+    Raises:
+        ValueError: as ``run``; no step size.
+    """
     _checks.one_of("method", method, METHODS)
     _checks.one_of("select", select, selection.RULES)
-    _checks.positive("step_size", float(step_size))
+    if not step_sizes:
+        msg = "step_sizes must hold at least one step size"
+        raise ValueError(msg)
+    for step_size in step_sizes:
+        _checks.positive("step_size", step_size)
     _checks.at_least("num_steps", num_steps, 1)
     if patience is not None:
         _checks.at_least("patience", patience, 1)
@@ -114,7 +172,7 @@ def run(
         found = _iterated.run(
             similarity,
             problem,
-            step_size=step_size,
+            step_sizes=step_sizes,
             num_steps=num_steps,
             metric=metric,
             residual_fn=residual_fn,
@@ -126,14 +184,19 @@ def run(
             method,
             similarity,
             problem,
-            step_size=float(step_size),
+            step_sizes=step_sizes,
             num_steps=num_steps,
             max_bytes=_KRYLOV_BYTES,
             callback=callback,
         )
-        found = _curves.run(forms, problem, num_steps, metric=metric, **choice)
-        found = found._replace(error=error)
-    return _trajectory(found, method, reason, single=np.ndim(split.train) == 1)
+        found = [
+            _curves.run(some, problem, num_steps, metric=metric, **choice)._replace(
+                error=error
+            )
+            for some in forms
+        ]
+    single = np.ndim(split.train) == 1
+    return [_trajectory(each, method, reason, single=single) for each in found]
 
 
 def _choose(
