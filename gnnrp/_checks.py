@@ -1,7 +1,9 @@
 """Checks of arguments: one sentence that names the value and the remedy."""
 
 import difflib
+import operator
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,28 @@ def at_least(name: str, value: float | np.number, minimum: float) -> None:
     if not value >= minimum:
         msg = f"{name} must be at least {minimum}, got {value}"
         raise ValueError(msg)
+
+
+def count(
+    name: str, value: Any, minimum: int, maximum: int = np.iinfo(np.int32).max
+) -> int:
+    """Refuse what is not a whole number in a range; return it as an int.
+
+    Raises:
+        ValueError: out of range, or not whole.
+    """
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        value = int(value)
+    whole: Any = value
+    number = operator.index(whole) if hasattr(whole, "__index__") else None
+    if number is None:
+        msg = f"{name} must be a whole number, got {value!r}"
+        raise ValueError(msg)
+    at_least(name, number, minimum)
+    if number > maximum:
+        msg = f"{name} must be at most {maximum}, got {number}"
+        raise ValueError(msg)
+    return number
 
 
 def inside(name: str, value: float | np.number, low: float, high: float) -> None:

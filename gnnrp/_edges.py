@@ -1,6 +1,7 @@
 """The kinds of edges that people have, read as one, checked, and combined."""
 
 import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,9 @@ def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
         ValueError: a shape that does not fit.
         TypeError: edges or weights of an unknown kind.
     """
+    if num_nodes is not None:
+        # Too many are refused further down, with a remedy.
+        num_nodes = _checks.count("num_nodes", num_nodes, 0, sys.maxsize)
     if scipy.sparse.issparse(edges):
         return _from_scipy(edges, num_nodes, weights)
     if hasattr(edges, "senders") and hasattr(edges, "receivers"):

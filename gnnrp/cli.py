@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,25 @@ import tyro
 
 # JAX and scipy are imported by the commands that need them, so that help is instant.
 
+
+def _setting(kind: Any) -> Any:
+    """Return how a flag is read that, left out, stays as published."""
+    hint = "(default: as published)"
+    return tyro.conf.arg(constructor=kind, help_behavior_hint=hint)
+
+
 Kernel = Literal["gaussian", "laplacian", "linear", "polynomial", "sigmoid", "none"]
+Loss = Literal["squared", "absolute", "sigmoid", "softmax"]
+Select = Literal["first", "last"]
+Method = Literal["auto", "exact", "krylov", "iterate"]
+Precision = Literal["float32", "float64"]
+_Float = Annotated[float | None, _setting(float)]
+_Int = Annotated[int | None, _setting(int)]
+_Kernel = Annotated[Kernel | None, _setting(Kernel)]
+_Loss = Annotated[Loss | None, _setting(Loss)]
+_Select = Annotated[Select | None, _setting(Select)]
+_Method = Annotated[Method | None, _setting(Method)]
+_Precision = Annotated[Precision | None, _setting(Precision)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,29 +51,29 @@ class Rp:
     """Where the files are; then $GNNRP_DATA and the user cache are searched."""
     download: bool = True
     """Fetch missing files, checked by SHA-256, into the user cache."""
-    step_size: float | None = None
+    step_size: _Float = None
     """η, positive."""
-    power: int | None = None
+    power: _Int = None
     """K, hops a step."""
-    alpha: float | None = None
+    alpha: _Float = None
     """α in [0, 1] of the lazy walk (α A + (1 - α) I)^K."""
-    num_steps: int | None = None
+    num_steps: _Int = None
     """Steps to look at."""
-    kernel: Kernel | None = None
+    kernel: _Kernel = None
     """Of the node features; `none` for the graph alone."""
-    gamma: float | None = None
+    gamma: _Float = None
     """γ = 1 / (2 σ²) of the kernel."""
-    bandwidth: float | None = None
+    bandwidth: _Float = None
     """σ, instead of γ."""
-    loss: Literal["squared", "absolute", "sigmoid", "softmax"] | None = None
+    loss: _Loss = None
     """What the residual is the gradient of."""
-    select: Literal["first", "last"] | None = None
+    select: _Select = None
     """Which of several best validation steps to keep."""
-    patience: int | None = None
+    patience: _Int = None
     """Stop after so many steps without a better validation score."""
-    method: Literal["auto", "exact", "krylov", "iterate"] | None = None
+    method: _Method = None
     """How the steps are computed."""
-    precision: Literal["float32", "float64"] | None = None
+    precision: _Precision = None
     """Of the computation."""
     seed: int = 0
     """Of random splits and of the generated graph."""
@@ -81,34 +100,57 @@ class Rp:
         )
         loaded = time.perf_counter() - began
         settings = self._settings(has_features=dataset.features is not None)
-        target = self.plot
-        if target is None and not self.json:
-            target = Path(f"rp-{dataset.name}.png")
-        if target is not None and not target.absolute().parent.is_dir():
-            msg = f"the folder of {target} does not exist"
-            raise ValueError(msg)
+        target = self._target(dataset.name)
         with _Progress(quiet=self.quiet) as progress:
             result = pipeline.run(
                 dataset, settings, load_seconds=loaded, progress=progress
             )
         record = result.record
-        if warning := tables.warning(record):
+        for warning in tables.warnings(record, dataset):
             print(f"gnnrp: {warning}", file=sys.stderr)
-        if target is not None:
-            from gnnrp import plotting
-
-            found = result.trajectory
-            figure = plotting.learning_curve(record, found.val, found.test)
-            records.write_atomically(target, plotting.png(figure))
         print(records.dumps(record) if self.json else tables.of_run(record))
-        if target is not None and not self.json:
+        if target is None:
+            return
+        from gnnrp import plotting
+
+        found = result.trajectory
+        figure = plotting.learning_curve(record, found.val, found.test)
+        records.write_atomically(target, plotting.png(figure))
+        if not self.json:
             print(f"\nLearning curve: {target}")
+
+    def _target(self, name: str) -> Path | None:
+        """Return where the figure goes, refused before anything is computed.
+
+        Raises:
+            ValueError: it cannot be written there.
+        """
+        target = self.plot
+        if target is None:
+            if self.json:
+                return None
+            target = Path(f"rp-{name}.png")
+        target = target.resolve() if target.is_symlink() else target
+        folder = target.absolute().parent
+        reason = None
+        if target.suffix != ".png" or target.is_dir():
+            reason = "its name must end in .png"
+        elif not folder.is_dir():
+            reason = "its folder does not exist"
+        elif not os.access(target if target.exists() else folder, os.W_OK):
+            reason = "it may not be written"
+        if reason:
+            msg = f"the figure cannot go to {str(target)!r}: {reason}"
+            raise ValueError(msg)
+        return target
 
     def _settings(self, *, has_features: bool) -> Any:
         from gnnrp import presets
         from gnnrp.kernels import features
 
-        chosen = presets.settings(self.dataset, has_features=has_features)
+        # What was published for a kernel does not fit the graph alone.
+        has_kernel = has_features and self.kernel != "none"
+        chosen = presets.settings(self.dataset, has_features=has_kernel)
         names = {field.name for field in dataclasses.fields(chosen)}
         given = {
             name: value
@@ -117,9 +159,13 @@ class Rp:
         }
         if self.kernel == "none":
             given["kernel"] = None
+        kernel = given.get("kernel", chosen.kernel)
+        if self.gamma is not None and kernel in {None, "linear"}:
+            msg = f"--gamma does not apply to the kernel {kernel or 'none'}"
+            raise ValueError(msg)
         if self.bandwidth is not None:
-            if self.gamma is not None:
-                msg = "give --gamma or --bandwidth, not both"
+            if self.gamma is not None or kernel != "gaussian":
+                msg = "--bandwidth is of the Gaussian kernel, and instead of --gamma"
                 raise ValueError(msg)
             given["gamma"] = features.gamma_from_bandwidth(self.bandwidth)
         return dataclasses.replace(chosen, **given)
@@ -158,6 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         OSError: see above.
         MemoryError: see above.
     """
+    if (sys.argv[1:] if arguments is None else list(arguments)) == ["--version"]:
+        print(f"gnnrp {metadata.version('gnnrp')}")
+        return 0
     try:
         command = _parse(arguments)
     except _UsageError as error:
@@ -201,7 +250,14 @@ def _parse(arguments: Sequence[str] | None) -> Rp | Datasets:
     except SystemExit as stop:
         if stop.code in {0, None}:
             raise
-        raise _UsageError(_one_line(complaint.getvalue())) from None
+        raise _UsageError(_complaint(complaint.getvalue())) from None
+
+
+def _complaint(box: str) -> str:
+    """Return what a box of tyro says: neither its title nor its advice."""
+    inside = box.splitlines()[1:]
+    rules = [i for i, line in enumerate(inside) if re.match(r"[│|] ?[─-]{3}", line)]
+    return _one_line("\n".join(inside[: rules[0] if rules else None]))
 
 
 def _one_line(text: str) -> str:

@@ -33,6 +33,9 @@ def roc_auc(
     are left out. Tasks without both classes are left out of the mean; NaN if none
     remains or the largest score is NaN or infinite.
     """
+    scores = jnp.asarray(scores)
+    if scores.dtype not in {jnp.dtype("float32"), jnp.dtype("float64")}:
+        scores = scores.astype(jnp.float32)
     known = mask[:, None] & jnp.isfinite(targets)
     areas = jax.vmap(_area, in_axes=1)(scores, known & (targets > 0), known)
     defined = jnp.isfinite(areas)

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
 from gnnrp import baselines, datasets, graph, metrics, records, spmm
 from gnnrp.datasets import Dataset
-from gnnrp.kernels import features
+from gnnrp.kernels import features, low_rank
 from gnnrp.presets import Settings
 from gnnrp.propagation import losses, residual, similarity
-from gnnrp.types import LinearMap
+from gnnrp.types import LinearMap, Split
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
@@ -67,6 +68,7 @@ def _run(
         return functools.partial(progress, what) if progress else None
 
     began = time.perf_counter()
+    dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
     targets = datasets.targets(dataset)
     num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
@@ -112,7 +114,8 @@ def build_similarity(
 ) -> LinearMap:
     """Return S: A^K or a lazy walk B, or B Kn B where the settings name a kernel.
 
-    The kernel is held densely where that fits 6 GiB and its many products pay for it:
+    Where at most half of the feature rows are distinct, the kernel is one of those.
+    Else it is held densely where that fits 6 GiB and its many products pay for it:
     where exact trajectories, which need one, do not serve. Else its row blocks are
     evaluated at each product.
 
@@ -121,6 +124,9 @@ def build_similarity(
         node_features: dense or scipy sparse, for a kernel.
         settings: power, alpha, kernel, gamma, row_normalize and loss are read.
         num_train: training nodes of the largest split.
+
+    Raises:
+        ValueError: features that do not fit the graph or the kernel.
     """
     if settings.alpha == 1:
         walk = similarity.Power(matrix, settings.power)
@@ -130,8 +136,14 @@ def build_similarity(
         return walk
     dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too
     x = features.checked(node_features).astype(dtype, copy=False)
+    if x.shape[0] != matrix.shape[0]:
+        msg = f"there are {x.shape[0]} rows of features for {matrix.shape[0]} nodes"
+        raise ValueError(msg)
     if settings.row_normalize:
         x = features.row_normalized(x)
+    if _repeats(x):
+        kernel = low_rank.distinct(x, settings.kernel, gamma=settings.gamma)
+        return similarity.Sandwich(walk, kernel)
     num_bytes = x.shape[0] ** 2 * dtype.itemsize
     many_products = settings.loss != "squared" or num_train > residual.EXACT_UP_TO
     dense = many_products and num_bytes <= _DENSE_KERNEL_BYTES
@@ -141,3 +153,11 @@ def build_similarity(
     if dense:
         kernel = similarity.Dense(features.normalized_matrix(kernel))
     return similarity.Sandwich(walk, kernel)
+
+
+def _repeats(x: Any) -> bool:
+    """Tell whether at most half of the rows are distinct; of sparse rows, never."""
+    if scipy.sparse.issparse(x) or 0 in x.shape:
+        return False
+    row = np.dtype((np.void, x.itemsize * x.shape[1]))
+    return len(np.unique(np.ascontiguousarray(x).view(row))) <= len(x) / 2

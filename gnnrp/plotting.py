@@ -37,13 +37,13 @@ def learning_curve(
             shade = {"color": color, "alpha": 0.15, "linewidth": 0}
             axes.fill_between(steps, mean - spread, mean + spread, **shade)
     chosen = np.mean([split["best_step"] for split in record["splits"]])
-    axes.plot(
-        chosen, record["test_mean"], "o", color="C1", label="chosen by validation"
-    )
+    if record["test_mean"] is not None:
+        label = "chosen by validation"
+        axes.plot(chosen, record["test_mean"], "o", color="C1", label=label)
     for name, style in (("majority", ":"), ("lp", "--"), ("rp", "-.")):
-        if name not in record["baselines"]:
+        line = record["baselines"].get(name)
+        if line is None or line["test_mean"] is None:
             continue
-        line = record["baselines"][name]
         label = f"{_LABELS[name]}, test"
         axes.axhline(line["test_mean"], color="0.4", linestyle=style, label=label)
     if len(steps) > 100:

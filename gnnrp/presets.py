@@ -7,6 +7,8 @@ from gnnrp import _checks
 from gnnrp.kernels import features
 from gnnrp.propagation import losses, residual, selection
 
+MOST_HOPS = 10_000
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -17,7 +19,7 @@ class Settings:
     alpha: float = 1.0  # B = (α A + (1 - α) I)^K; 1: B = A^K
     num_steps: int = 100
     kernel: str | None = None  # of the features; None: plain RP
-    gamma: float = 1.0  # γ = 1 / (2 σ^2) of the Gaussian kernel
+    gamma: float = 1.0  # γ of the kernel; Gaussian: 1 / (2 σ^2)
     row_normalize: bool = False  # features less their minimum, rows summing to 1
     loss: str = "squared"
     select: str = "first"  # of several best validation steps
@@ -32,14 +34,14 @@ class Settings:
             ValueError: a value out of its range.
         """
         _checks.positive("step_size", self.step_size)
-        _checks.at_least("power", self.power, 0)
+        _checks.count("power", self.power, 0, MOST_HOPS)
         _checks.inside("alpha", self.alpha, 0, 1)
-        _checks.at_least("num_steps", self.num_steps, 1)
+        _checks.count("num_steps", self.num_steps, 1, residual.MOST_STEPS)
         _checks.positive("gamma", self.gamma)
         if self.kernel is not None:
             _checks.one_of("kernel", self.kernel, features.KERNELS)
         if self.patience is not None:
-            _checks.at_least("patience", self.patience, 1)
+            _checks.count("patience", self.patience, 1)
         losses.by_name(self.loss)
         _checks.one_of("precision", self.precision, ("float32", "float64"))
         _checks.one_of("select", self.select, selection.RULES)

@@ -68,10 +68,17 @@ def prepare(
     Raises:
         ValueError: unknown back end, more rows or entries than int32 addresses, or
             ``reorder`` for a pattern that is not symmetric.
+        TypeError: not sparse, or of complex numbers.
     """
     _checks.one_of("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
         backend = "bcsr" if jax.default_backend() == "cpu" else "segment_sum"
+    if not (isinstance(adjacency, sparse.BCOO) or scipy.sparse.issparse(adjacency)):
+        msg = (
+            f"adjacency must be a BCOO or a scipy sparse matrix, got "
+            f"{type(adjacency).__name__}; scipy.sparse.csr_array(...) makes one"
+        )
+        raise TypeError(msg)
     given = cast(Any, adjacency)  # scipy.sparse has no types
     entries = given.nse if isinstance(adjacency, sparse.BCOO) else given.nnz
     _checks.int32_indexable(max(given.shape), entries)
@@ -111,7 +118,11 @@ def prepare(
 def to_scipy(
     adjacency: sparse.BCOO | scipy.sparse.sparray | scipy.sparse.spmatrix,
 ) -> scipy.sparse.csr_array:
-    """Return a copy as a scipy CSR array of floats, on the host."""
+    """Return a copy as a scipy CSR array of floats, on the host.
+
+    Raises:
+        TypeError: complex entries.
+    """
     if isinstance(adjacency, sparse.BCOO):
         rows, columns = np.asarray(adjacency.indices).T
         entries = (np.asarray(adjacency.data), (rows, columns))
@@ -120,6 +131,9 @@ def to_scipy(
         csr = scipy.sparse.csr_array(adjacency, copy=True)
     if np.issubdtype(csr.dtype, np.floating):
         return csr
+    if np.issubdtype(csr.dtype, np.complexfloating):
+        msg = f"the entries must be real, got {csr.dtype}"
+        raise TypeError(msg)
     return scipy.sparse.csr_array(csr.astype(np.float64))
 
 
@@ -140,6 +154,7 @@ def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:
         ValueError: the shapes do not fit.
         TypeError: a side of complex numbers.
     """
+    v = jnp.asarray(v)  # numpy's float64 becomes JAX's float
     if v.ndim not in {1, 2} or v.shape[0] != matrix.shape[1]:
         msg = (
             f"a {matrix.shape[0]} x {matrix.shape[1]} matrix multiplies arrays of "
@@ -166,6 +181,7 @@ def iterate(
     Raises:
         TypeError: a side of complex numbers.
     """
+    v = jnp.asarray(v)
     if not isinstance(matrix, Matrix):
         return jax.lax.fori_loop(
             0, num_steps, lambda _, w: update_fn(matrix(w), w, v), v

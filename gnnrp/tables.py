@@ -1,9 +1,10 @@
 """Records as text for a terminal."""
 
+import statistics
 from pathlib import Path
 from typing import Any
 
-from gnnrp import datasets
+from gnnrp import datasets, presets
 
 
 def of_run(record: dict[str, Any]) -> str:
@@ -35,7 +36,7 @@ def of_run(record: dict[str, Any]) -> str:
         lines.append(f"{'  published':24}{cells[0]:>16}{cells[1]:>16}")
     s, seconds, report = record["settings"], record["seconds"], record["report"]
     kernel = f", {s['kernel']} kernel γ={s['gamma']:g}" if s["kernel"] else ""
-    steps = ", ".join(str(split["best_step"]) for split in record["splits"])
+    steps = _span([split["best_step"] for split in record["splits"]])
     lines += [
         "",
         f"η={s['step_size']:g} K={s['power']} α={s['alpha']:g}{kernel}; "
@@ -46,9 +47,21 @@ def of_run(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def warning(record: dict[str, Any]) -> str | None:
-    """Return a sentence on the splits whose residual grew, or None."""
-    report = record["report"]
+def warnings(record: dict[str, Any], dataset: datasets.Dataset) -> list[str]:
+    """Return a sentence on each thing that a reader of the table should know."""
+    told = []
+    preset = presets.SETTINGS[dataset.name]
+    if preset.kernel is not None and dataset.features is None:
+        told.append(
+            f"{dataset.name} has no features here: the graph alone, not the published "
+            "settings"
+        )
+    growth = _growth(record["report"])
+    return [*told, growth] if growth else told
+
+
+def _growth(report: dict[str, Any]) -> str | None:
+    """Return a sentence on the splits whose residual grew."""
     splits = [i for i, bad in enumerate(report["diverged"]) if bad]
     if not splits:
         return None
@@ -78,25 +91,27 @@ def of_datasets(rows: list[dict[str, Any]]) -> str:
 
 def dataset_row(name: str, root: Path | None) -> dict[str, Any]:
     """Return where a data set is, and its statistics: read if here, else published."""
-    folder = datasets.find(name, root)
     generated = name == "sbm"
     known = datasets.published(name)
     row = {
         "name": name,
-        "present": generated or folder is not None,
-        "where": "generated" if generated else str(folder or "absent"),
+        "present": generated,
+        "where": "generated" if generated else "absent",
         "n": known.num_nodes,
         "e": known.num_edges,
         "d": known.num_features,
         "c": known.num_classes,
         "homophily": None,
     }
-    if not row["present"]:
-        return row
     try:
+        if not generated:
+            folder = datasets.find(name, root)
+            if folder is None:
+                return row
+            row |= {"present": True, "where": str(folder)}
         found = datasets.statistics(datasets.load(name, root, download=False))
-    except ValueError as error:
-        return row | {"where": f"damaged: {error}"}
+    except (ValueError, OSError) as error:
+        return row | {"where": f"not readable: {error}"}
     return row | {
         "n": found.num_nodes,
         "e": found.num_edges,
@@ -104,6 +119,11 @@ def dataset_row(name: str, root: Path | None) -> dict[str, Any]:
         "c": found.num_classes,
         "homophily": found.edge_homophily,
     }
+
+
+def _span(steps: list[int]) -> str:
+    low, middle, high = min(steps), int(statistics.median(steps)), max(steps)
+    return str(low) if low == high else f"{middle} ({low} to {high})"
 
 
 def _score(mean: float | None, std: float) -> str:

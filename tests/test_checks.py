@@ -84,3 +84,22 @@ def test_rows_or_entries_beyond_int32_are_refused(sizes):  # field report 22
     what = "rows" if sizes[0] > LIMIT else "entries"
     with pytest.raises(ValueError, match=f"has 2147483648 {what}, .* row blocks"):
         _checks.int32_indexable(*sizes)
+
+
+@pytest.mark.parametrize("value", [3, 3.0, np.int32(3), np.float64(3)])
+def test_whole_numbers_pass_as_integers(value):
+    found = _checks.count("k", value, 3, 3)
+    assert (found, type(found)) == (3, int)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (2, "at least 3"),
+        (5, "at most 4"),
+        *((odd, "whole number") for odd in (3.5, "3", np.nan, np.inf, None)),
+    ],
+)
+def test_what_is_not_a_whole_number_in_range_is_refused(value, said):
+    with pytest.raises(ValueError, match=f"k must be .*{said}.*got"):
+        _checks.count("k", value, 3, 4)

@@ -126,6 +126,7 @@ def test_published_numbers_exist_for_every_name():
 
 def test_root_comes_before_environment_before_cache(tmp_path, cache, monkeypatch):
     root, env = tmp_path / "root", tmp_path / "env"
+    root.mkdir()
     assert datasets.find("tolokers", root) is None
     miniatures.heterophilous(cache / "tolokers")
     assert datasets.find("tolokers", root) == cache / "tolokers"
@@ -135,6 +136,29 @@ def test_root_comes_before_environment_before_cache(tmp_path, cache, monkeypatch
     miniatures.heterophilous(root / "tolokers")
     assert datasets.find("tolokers", root) == root / "tolokers"
     assert datasets.load("tolokers", root).folder == str(root / "tolokers")
+
+
+def test_a_root_that_does_not_exist_is_named(tmp_path):
+    for look in (datasets.find, datasets.load):
+        with pytest.raises(FileNotFoundError, match="absent does not exist"):
+            look("tolokers", tmp_path / "absent")
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5])
+def test_a_seed_that_is_none_is_named(seed):
+    with pytest.raises(Exception, match="seed"):
+        datasets.load("sbm", seed=seed)
+
+
+@pytest.mark.parametrize("label", [-1, 5])
+@pytest.mark.parametrize("part", ["train", "val", "test"])
+def test_a_masked_label_that_is_no_class_is_refused(label, part):
+    data = datasets.load("sbm")
+    node = int(np.argwhere(getattr(data.splits, part)[0])[0, 0])
+    labels = data.labels.copy()
+    labels[node] = label
+    with pytest.raises(ValueError, match=f"node {node} of the {part} mask"):
+        datasets.targets(data._replace(labels=labels))
 
 
 @pytest.mark.parametrize(

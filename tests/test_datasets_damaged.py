@@ -51,7 +51,7 @@ def test_truncated_files_are_refused_by_name(layout, tmp_path):
             if textual:  # what is left may be a smaller, consistent file
                 refuse_or_read(read, tmp_path)
                 continue
-            with pytest.raises(ValueError, match=r"is damaged or not") as caught:
+            with pytest.raises(ValueError, match=r"is damaged or no") as caught:
                 read(tmp_path)
             assert str(caught.value).startswith(str(path))
         path.write_bytes(whole)
@@ -99,7 +99,7 @@ def test_hostile_pickles_are_refused_and_not_run(part, protocol, tmp_path):
             return eval, (f"open({str(marker)!r}, 'w')",)
 
     (tmp_path / f"ind.cora.{part}").write_bytes(pickle.dumps(Hostile(), protocol))
-    with pytest.raises(ValueError, match=f"ind.cora.{part} is damaged or not"):
+    with pytest.raises(ValueError, match=f"ind.cora.{part} is damaged or no"):
         planetoid.read(tmp_path, "cora")
     assert not marker.exists()
 

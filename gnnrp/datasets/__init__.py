@@ -85,6 +85,7 @@ def load(
         (2000, (1, 2000))
     """
     _checks.one_of("dataset", name, SOURCES)
+    seed = _checks.count("seed", seed, 0)
     if name == "sbm":
         return sbm.generate(seed, homophilic_fraction=DEMO_FRACTION)
     found = _search.locate(name, root)
@@ -100,12 +101,24 @@ def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
     Accuracy: one-hot labels (n, c), a zero row where the label is unknown; such nodes
     are in no mask. ROC-AUC: (n, 1), whether the label is class 1, or one column a task;
     NaN where unknown.
+
+    Raises:
+        ValueError: a label that is no class, or none where a mask needs one.
     """
     labels = dataset.labels
     if labels.ndim == 2:
         return labels.astype(np.float32)
     if dataset.metric == "roc_auc":
         return np.where(labels < 0, np.nan, labels == 1).astype(np.float32)[:, None]
+    unlabeled = labels < 0
+    for part, mask in dataset.splits._asdict().items():
+        if (bad := (unlabeled | (labels >= dataset.num_classes)) & mask).any():
+            node = int(np.argwhere(bad)[0, -1])
+            msg = (
+                f"node {node} of the {part} mask has label {labels[node]}, which is "
+                f"not one of {dataset.num_classes} classes"
+            )
+            raise ValueError(msg)
     return (labels[:, None] == np.arange(dataset.num_classes)).astype(np.float32)
 
 

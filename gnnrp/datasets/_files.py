@@ -48,7 +48,7 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        msg = f"{path} is damaged or not a {what} file ({reason})"
+        msg = f"{path} is damaged or no {what} file ({reason})"
         raise ValueError(msg) from error
 
 

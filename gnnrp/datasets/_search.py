@@ -1,6 +1,7 @@
 """Finding a dataset's files below a few base folders, or fetching them."""
 
 import os
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -19,7 +20,14 @@ def cache() -> Path:
 
 
 def bases(root: str | os.PathLike[str] | None) -> list[Path]:
-    """Return the folders to look in, in this order."""
+    """Return the folders to look in, in this order.
+
+    Raises:
+        FileNotFoundError: the first is named but does not exist.
+    """
+    if root is not None and not Path(root).expanduser().is_dir():
+        msg = f"the data folder {root} does not exist"
+        raise FileNotFoundError(msg)
     given = [root, os.environ.get(VARIABLE)]
     return [*(Path(base).expanduser() for base in given if base), cache()]
 
@@ -60,6 +68,7 @@ def fetch(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, Path]
             )
         except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else repr(error)
+            reason = textwrap.shorten(reason, 150, placeholder=" ...")
             refuse(name, root, f"; fetching {url} failed ({reason})", error)
     return source, folder
 
@@ -88,7 +97,7 @@ def refuse(
     msg = (
         f"dataset {name!r} needs {file}, which was not found in {places}{failure}; "
         f"{remedy} into {cache() / source.folder}, or pass the folder that holds it as "
-        f"root or in the environment variable {VARIABLE}"
+        f"root (--data-dir) or in the environment variable {VARIABLE}"
     )
     raise FileNotFoundError(msg) from cause
 

@@ -50,6 +50,9 @@ def read(folder: Path, name: str) -> Dataset:
         lines = _files.without_header(content[EDGES])
         pairs = _files.table(lines, 2, separator=b"\t")
         edges = _validate.edges(pairs, len(labels))
+        if edges.shape[1] == 0:
+            msg = "it lists no edge"
+            raise ValueError(msg)
     parts = []
     for file in split_files:
         with _files.reading(folder / file, "Geom-GCN split"):

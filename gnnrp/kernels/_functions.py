@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from gnnrp import _checks
@@ -93,7 +94,10 @@ def gamma_from_bandwidth(bandwidth: float) -> float:
     """Return γ = 1 / (2 σ^2) of the Gaussian kernel with bandwidth σ.
 
     Raises:
-        ValueError: σ is not positive and finite.
+        ValueError: σ or γ is not positive and finite.
     """
     _checks.positive("bandwidth", bandwidth)
-    return 1 / (2 * bandwidth**2)
+    with np.errstate(over="ignore", divide="ignore"):
+        gamma = float(1 / (2 * np.float64(bandwidth) ** 2))
+    _checks.positive("gamma = 1 / (2 bandwidth^2)", gamma)
+    return gamma

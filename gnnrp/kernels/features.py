@@ -11,13 +11,13 @@ Source: App. E.1.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gnnrp import _checks
 from gnnrp.kernels import _sparse_rows
@@ -32,6 +32,13 @@ from gnnrp.kernels._functions import (
     polynomial,
     sigmoid,
 )
+from gnnrp.kernels._inputs import (
+    FeaturesLike,
+    as_dense,
+    checked,
+    row_normalized,
+    thin,
+)
 from gnnrp.kernels._sparse_rows import SparseRows
 from gnnrp.types import Scalar
 
@@ -45,6 +52,8 @@ __all__ = [
     "as_dense",
     "build",
     "checked",
+    "checked_scale",
+    "diagonal",
     "gamma_from_bandwidth",
     "gaussian",
     "laplacian",
@@ -53,12 +62,9 @@ __all__ = [
     "normalized_matrix",
     "polynomial",
     "row_normalized",
+    "rows",
     "sigmoid",
 ]
-
-FeaturesLike: TypeAlias = (
-    np.ndarray | jax.Array | scipy.sparse.sparray | scipy.sparse.spmatrix
-)
 
 
 @jax.tree_util.register_dataclass
@@ -112,7 +118,7 @@ def build(
         _checks.one_of("kernel", kernel, KERNELS)
         kernel = KERNELS[kernel]
     _checks.positive("gamma", float(gamma))
-    x = _thin(checked(features)) if kernel in OF_INNER else as_dense(features)
+    x = thin(checked(features)) if kernel in OF_INNER else as_dense(features)
     x = x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
     num_nodes = x.shape[0]
     most = _sparse_rows.BLOCK if scipy.sparse.issparse(x) else num_nodes
@@ -130,7 +136,7 @@ def build(
     )
     if not normalized:
         return result
-    scale = _checked_scale(np.asarray(jax.jit(_row_sums)(result)))
+    scale = checked_scale(np.asarray(jax.jit(_row_sums)(result)))
     scale = jnp.pad(jnp.asarray(scale, x.dtype), (0, padding))
     return dataclasses.replace(result, scale=scale)
 
@@ -146,67 +152,40 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
     The same as ``matrix`` of a normalized one, at half the cost: Kg is evaluated once.
 
     Raises:
-        ValueError: a row sum is not positive and finite.
+        ValueError: the kernel is normalized already; a row sum is not positive and
+            finite.
     """
+    if not np.isin(np.asarray(kernel.scale), (0, 1)).all():
+        msg = "the kernel is normalized already; build it with normalized=False"
+        raise ValueError(msg)
     gram = matrix(kernel)
-    scale = _checked_scale(np.asarray(jnp.sum(gram, axis=1)))
+    scale = checked_scale(np.asarray(jnp.sum(gram, axis=1)))
     return _scaled(gram, jnp.asarray(scale, gram.dtype))
 
 
-def row_normalized(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_array:
-    """Return the features less their global minimum, each row over max(its sum, 1).
-
-    It is what the published Planetoid and Coauthor numbers were made with. Sparse
-    features whose minimum is zero stay sparse.
-    """
-    x = checked(features)
-    has_zero = scipy.sparse.issparse(x) and x.nnz < np.prod(x.shape)
-    if has_zero and x.data.min(initial=0) == 0:
-        return scipy.sparse.csr_array(x / np.maximum(x.sum(axis=1)[:, None], 1))
-    x = as_dense(x)
-    x = x - x.min(initial=np.inf) if x.size else x
-    return x / np.maximum(x.sum(axis=1, keepdims=True), 1)
+def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
+    """Return rows of Kg, without the scale."""
+    x, gamma = kernel.features, jnp.asarray(kernel.gamma, kernel.features.dtype)
+    if isinstance(x, SparseRows):
+        squares = x.squares()
+        inner = x.inner(x.columns[index], x.values[index])
+        gram = OF_INNER[kernel.gram_fn](inner, squares[index], squares, gamma)
+    else:
+        gram = kernel.gram_fn(x[index], x, gamma)
+    return gram[:, : kernel.num_nodes]
 
 
-def as_dense(features: FeaturesLike) -> np.ndarray:
-    """Return the features as a dense floating matrix on the host.
-
-    Raises:
-        ValueError: not a matrix, or not finite.
-    """
-    x = checked(features)
-    return x.toarray() if scipy.sparse.issparse(x) else x
-
-
-def checked(features: FeaturesLike) -> Any:
-    """Return the features as floats on the host, dense or CSR as they came.
-
-    Raises:
-        ValueError: not a matrix, or not finite.
-    """
-    sparse = scipy.sparse.issparse(features)
-    x: Any = scipy.sparse.csr_array(features) if sparse else np.asarray(features)
-    if x.ndim != 2:
-        msg = f"features must have shape (n, d), got {x.shape}"
-        raise ValueError(msg)
-    if not np.issubdtype(x.dtype, np.floating):
-        x = x.astype(np.float32)
-    finite = np.isfinite(x.data if sparse else x)
-    if not finite.all():
-        place = np.argwhere(~finite)[0, 0]
-        row = np.searchsorted(x.indptr, place, side="right") - 1 if sparse else place
-        msg = f"features must be finite, and row {row} is not"
-        raise ValueError(msg)
-    return x
-
-
-def _thin(x: Any) -> Any:
-    """Return x as CSR where few entries are not zero, else dense."""
-    sparse = scipy.sparse.issparse(x)
-    entries = x.nnz if sparse else np.count_nonzero(x)
-    if entries < _sparse_rows.DENSITY * np.prod(x.shape):
-        return scipy.sparse.csr_array(x)
-    return x.toarray() if sparse else x
+def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
+    """Return the diagonal of Kg, without the scale."""
+    x, gamma = kernel.features, jnp.asarray(kernel.gamma, kernel.features.dtype)
+    if isinstance(x, SparseRows):
+        of_inner = OF_INNER[kernel.gram_fn]
+        full = jax.vmap(lambda square: of_inner(square[None], square, square, gamma))(
+            x.squares()[:, None]
+        )
+    else:
+        full = jax.vmap(lambda row: kernel.gram_fn(row, row, gamma))(x[:, None])
+    return full[: kernel.num_nodes, 0, 0]
 
 
 def _padded(x: Any, rows: int) -> Float[Array, "p d"] | SparseRows:
@@ -221,7 +200,7 @@ def _padded(x: Any, rows: int) -> Float[Array, "p d"] | SparseRows:
     return _sparse_rows.build(scipy.sparse.csr_array(stacked))
 
 
-def _checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return 1 / sqrt of the row sums.
 
     Raises:
@@ -232,7 +211,8 @@ def _checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         where = int(np.argmin(usable))
         msg = (
             f"the kernel's row {where} sums to {sums[where]}, which no square root "
-            "scales; pass normalized=False or a kernel with positive, finite row sums"
+            "scales; take a kernel with positive, finite row sums, another gamma, or "
+            "(in Python) normalized=False"
         )
         raise ValueError(msg)
     return 1 / np.sqrt(sums)

@@ -53,10 +53,13 @@ def factorize(
             round-off and become 0.
 
     Raises:
-        ValueError: S_XX is not symmetric or not finite.
+        ValueError: S_XX is empty, not symmetric or not finite.
 
     Source: Theorem 3.2 and its proof (App. B.2).
     """
+    if columns.shape[1] == 0:
+        msg = "S_XX is empty: there must be at least one training node"
+        raise ValueError(msg)
     noise = float(np.finfo(columns.dtype).eps)
     S_XX = columns[train_position].astype(np.float64)
     scale = float(np.abs(S_XX).max(initial=0))
@@ -147,7 +150,12 @@ def residual_norms(
     *,
     step_size: float,
 ) -> Float[np.ndarray, " t"]:
-    """Return |R_t|, the Frobenius norm over the training nodes, for all steps."""
+    """Return |R_t|, the Frobenius norm over the training nodes, for all steps.
+
+    Raises:
+        ValueError: a step size that is not positive.
+    """
+    _checks.positive("step_size", step_size)
     coefficients = factorization.eigenvectors.T @ initial_residual
     energy = np.sum(coefficients**2, axis=1)
     decay = np.abs(1 - step_size * factorization.eigenvalues)
@@ -187,10 +195,14 @@ def convergence(
     Args:
         factorization: of S, with every node whose convergence is asked for.
         initial_residual: R_0 on the training nodes.
-        step_size: η.
+        step_size: η > 0.
+
+    Raises:
+        ValueError: a step size that is not positive.
 
     Source: Table 4 (App. B.2), Theorem 3.2.
     """
+    _checks.positive("step_size", step_size)
     values, noise = factorization.eigenvalues, factorization.noise
     smallest, largest = float(values[0]), float(values[-1])
     coefficients = factorization.eigenvectors.T @ initial_residual

@@ -174,13 +174,13 @@ def convergence(basis: Basis, split: int, step_size: float) -> exact.Convergence
     tiny = theta.shape[-1] * float(jnp.finfo(basis.images.dtype).eps) * abs(largest)
     safe = 2 / largest if largest > 0 else np.inf
     negative = smallest < -tiny
+    bounded = not negative and step_size < safe
     if negative:
         why = f"diverges: S_XX has an eigenvalue <= {smallest:.4g} < 0"
-    elif step_size >= safe:
+    elif not bounded:
         why = f"diverges: step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
     else:
         why = "no eigenvalue of S_XX seen that diverges"
-    bounded = not why.startswith("diverges")
     definiteness = "indefinite" if negative else "no negative eigenvalue seen"
     return exact.Convergence(
         definiteness, smallest, largest, safe, bounded, bounded, why

@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Bool, Float
 
-from gnnrp import spmm
+from gnnrp import _checks, spmm
 from gnnrp.types import LinearMap, Scalar
 
 
@@ -31,8 +32,15 @@ def propagate(
         alpha: α in [0, 1], the weight of the neighbors against the start. This is the
             restart of Zhou et al., not the lazy walk of ``similarity.LazyWalk``.
 
+    Raises:
+        ValueError: k negative, or α (where it is a number) out of range.
+
     Source: Eq. 3.
     """
+    num_iterations = _checks.count("num_iterations", num_iterations, 0)
+    start = _floating(start)
+    if not isinstance(alpha, Tracer):
+        _checks.inside("alpha", float(alpha), 0, 1)
 
     def hop(new, _, start):
         weight = jnp.asarray(alpha, start.dtype)
@@ -62,10 +70,18 @@ def limit(
             fewer products; else (row or column normalization) F <- α A F + (1 - α) Z
             runs until it stands still, and has no reverse mode.
         tolerance: of the result, relative to Z, about.
-        max_iterations: the most products.
+        max_iterations: the most products; where they do not reach the tolerance, the
+            result is NaN.
+
+    Raises:
+        ValueError: α (where it is a number) out of range.
 
     Source: below Eq. 3.
     """
+    start = _floating(start)
+    if not isinstance(alpha, Tracer) and not 0 <= float(alpha) < 1:
+        msg = f"alpha must lie in [0, 1), got {alpha}"
+        raise ValueError(msg)
     weight = jnp.asarray(alpha, start.dtype)
     source = (1 - weight) * start
     if symmetric:
@@ -75,7 +91,10 @@ def limit(
             tol=tolerance,
             maxiter=max_iterations,
         )
-        return solution
+        # Conjugate gradients say nothing of their failure, so look.
+        rest = jnp.linalg.norm(source - solution + weight * adjacency(solution))
+        reached = rest <= 10 * tolerance * jnp.linalg.norm(source)
+        return jnp.where(reached, solution, jnp.nan)
     # What is left to come is at most the last change times α / (1 - α).
     enough = tolerance * (1 - weight) * jnp.max(jnp.abs(start))
 
@@ -89,4 +108,11 @@ def limit(
         return new, jnp.max(jnp.abs(new - old)), count + 1
 
     first = (start, jnp.asarray(jnp.inf, start.dtype), 0)
-    return jax.lax.while_loop(moving, hop, first)[0]
+    end, change, _ = jax.lax.while_loop(moving, hop, first)
+    return jnp.where(change <= enough, end, jnp.nan)
+
+
+def _floating(start: ArrayLike) -> Array:
+    start = jnp.asarray(start)
+    inexact = jnp.issubdtype(start.dtype, jnp.floating)
+    return start if inexact else start.astype(jnp.zeros(0).dtype)

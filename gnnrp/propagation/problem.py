@@ -41,7 +41,7 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
 
     Raises:
         ValueError: shapes that do not fit, infinite targets, a split without a training
-            node, a training node that is also in another part.
+            node whose target is known, a training node that is also in another part.
         TypeError: masks that are not boolean.
     """
     y = np.asarray(targets)
@@ -58,10 +58,14 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
             node = _first((train & part).any(axis=0))
             msg = f"node {node} is in both the train and the {name} mask"
             raise ValueError(msg)
-    if not train.any(axis=1).all():
-        msg = f"split {_first(~train.any(axis=1))} has no training node"
+    if 0 in {len(train), y.shape[1]}:
+        msg = f"there must be a split and a class, got {len(train)} and {y.shape[1]}"
         raise ValueError(msg)
     finite = np.isfinite(y)
+    fed = (train & finite.any(axis=1)).any(axis=1)
+    if not fed.all():
+        msg = f"split {_first(~fed)} has no training node with a known target"
+        raise ValueError(msg)
     known = None if finite[train.any(axis=0)].all() else finite
     dtype = jnp.zeros(0).dtype  # float32 unless JAX has float64 enabled
     y = y.astype(dtype)

@@ -20,6 +20,7 @@ from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 METHODS = ("auto", "exact", "krylov", "iterate")
 EXACT_UP_TO = 2_000  # training nodes: 64 MB and about two seconds of eigh
+MOST_STEPS = 10_000_000
 _KRYLOV_FROM = 32  # steps: about as many products as a Krylov space needs
 _KRYLOV_BYTES = 2**31  # for the Krylov vectors
 
@@ -95,6 +96,7 @@ def run(
     Raises:
         ValueError: shapes, masks or settings that do not fit; a method that does not
             serve the loss or the similarity.
+        TypeError: a similarity, metric or residual that is no function.
 
     Source: Eq. 6 and Algorithm 1 (App. D.3). Its "while validation performance
     increases" is not what produced the published numbers; a fixed number of steps is.
@@ -152,6 +154,7 @@ def run_all(
 
     Raises:
         ValueError: as ``run``; no step size.
+        TypeError: as ``run``.
     """
     _checks.one_of("method", method, METHODS)
     _checks.one_of("select", select, selection.RULES)
@@ -160,9 +163,14 @@ def run_all(
         raise ValueError(msg)
     for step_size in step_sizes:
         _checks.positive("step_size", step_size)
-    _checks.at_least("num_steps", num_steps, 1)
+    num_steps = _checks.count("num_steps", num_steps, 1, MOST_STEPS)
     if patience is not None:
-        _checks.at_least("patience", patience, 1)
+        patience = _checks.count("patience", patience, 1)
+    for name, function in (("metric", metric), ("residual_fn", residual_fn)):
+        if not callable(function):
+            msg = f"{name} must be a function, got {function!r}; see its by_name"
+            raise TypeError(msg)
+    split = Split(*split)
     problem = make_problem(targets, split, initial)
     similarity = as_pytree(similarity)
     method, reason = _choose(method, similarity, problem, residual_fn, num_steps)

@@ -89,7 +89,7 @@ class Sandwich:
     Symmetric if B and M are; PSD if M is too.
 
     Source: Eq. 31 (App. E.1), with the kernel normalized, which the paper leaves out
-    (``kernels.features.normalized``).
+    (``kernels.features.build``).
     """
 
     outer: LinearMap
@@ -134,7 +134,17 @@ class Probability:
 
 
 def as_pytree(similarity: LinearMap) -> LinearMap:
-    """Return the map as an argument of ``jit``: plain functions in it become static."""
+    """Return the map as an argument of ``jit``: plain functions in it become static.
+
+    Raises:
+        TypeError: not callable.
+    """
+    if not callable(similarity):
+        msg = (
+            f"a similarity must be a map V -> S V, got {type(similarity).__name__}; "
+            "wrap a dense matrix in similarity.Dense, a sparse one in spmm.prepare"
+        )
+        raise TypeError(msg)
     if not any(callable(leaf) for leaf in jax.tree.leaves(similarity)):
         return similarity
     return jax.tree.map(
@@ -158,7 +168,14 @@ def columns(
         num_nodes: n.
         dtype: of the unit vectors; JAX's default float if left out.
         max_bytes: how much one block of unit vectors may take.
+
+    Raises:
+        ValueError: a column that is not among the n.
     """
+    outside = (np.asarray(index) < 0) | (np.asarray(index) >= num_nodes)
+    if outside.any():
+        msg = f"column {index[np.argmax(outside)]} is not one of {num_nodes} nodes"
+        raise ValueError(msg)
     dtype = jnp.dtype(dtype or jnp.zeros(0).dtype)
     block = max(1, min(len(index), max_bytes // max(1, num_nodes * dtype.itemsize)))
     out = np.empty((num_nodes, len(index)), dtype)

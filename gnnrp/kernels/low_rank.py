@@ -1,0 +1,182 @@
+"""Feature kernels that never form n x n: over distinct rows, or as K ~ Φ Φ^T.
+
+All three are linear maps for ``similarity.Sandwich``, normalized as in ``features``:
+Dk^-1/2 Kg Dk^-1/2, Dk the row sums of what stands for Kg.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array, Float, Int, Key
+
+from gnnrp import _checks
+from gnnrp.kernels import features as dense
+from gnnrp.kernels.features import FeaturesLike, GramFn
+from gnnrp.types import Scalar
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Distinct:
+    """V -> Z K Z^T V, K the kernel of the u distinct rows, Z which of them a node has.
+
+    Nodes of equal features thereby get equal values, to the last bit.
+    """
+
+    gram: Float[Array, "u u"]  # K, scaled
+    group: Int[Array, " n"]  # the distinct row of each node
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return the product; cost: n k + u^2 k."""
+        total = jax.ops.segment_sum(v, self.group, num_segments=len(self.gram))
+        return jnp.matmul(self.gram, total, precision=_HIGHEST)[self.group]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factored:
+    """V -> Φ (Φ^T V), PSD by construction."""
+
+    factor: Float[Array, "n r"]  # Φ
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return the product; cost: 2 n r k."""
+        inside = jnp.matmul(self.factor.T, v, precision=_HIGHEST)
+        return jnp.matmul(self.factor, inside, precision=_HIGHEST)
+
+
+class Nystrom(NamedTuple):
+    """A Nyström approximation and how far it is off."""
+
+    map: Factored
+    error: float  # tr(Kg - ΦΦ^T) / tr Kg, before the normalization
+
+
+def distinct(
+    features: FeaturesLike,
+    kernel: str | GramFn = "gaussian",
+    *,
+    gamma: Scalar = 1.0,
+    normalized: bool = True,
+) -> Distinct:
+    """Return the kernel, exact, in terms of the distinct rows of the features.
+
+    Args:
+        features: dense or scipy sparse.
+        kernel: as in ``features.build``.
+        gamma: γ of the kernel.
+        normalized: Dk over all n rows, each distinct row as often as it occurs.
+
+    Raises:
+        ValueError: as ``features.build``.
+    """
+    x = dense.as_dense(features)
+    rows, group, count = np.unique(x, axis=0, return_inverse=True, return_counts=True)
+    built = dense.build(rows, kernel, gamma=gamma, normalized=False)
+    gram = dense.matrix(built)
+    if normalized:
+        scale = dense.checked_scale(np.asarray(gram, np.float64) @ count)
+        gram = gram * jnp.asarray(np.outer(scale, scale), gram.dtype)
+    return Distinct(gram, jnp.asarray(group.ravel(), jnp.int32))
+
+
+def fourier(
+    features: FeaturesLike,
+    *,
+    gamma: float,
+    num_features: int,
+    key: Key[Array, ""],
+    normalized: bool = True,
+) -> Factored:
+    """Return random Fourier features of the Gaussian kernel.
+
+    Φ_i = sqrt(2 / r) [cos(x_i W), sin(x_i W)], W of r / 2 columns drawn from
+    N(0, 2 γ I). Each entry of ΦΦ^T is unbiased, with standard error
+    (1 - k^2) / sqrt(r) where the kernel is k; the diagonal is exact.
+
+    Args:
+        features: dense or scipy sparse.
+        gamma: γ.
+        num_features: r, even.
+        key: of the draw.
+        normalized: by the row sums of ΦΦ^T, which must be positive.
+
+    Raises:
+        ValueError: r odd or below 2; γ not positive; a row sum not positive.
+
+    Source: Rahimi and Recht 2007.
+    """
+    _checks.positive("gamma", gamma)
+    half, odd = divmod(_checks.count("num_features", num_features, 2), 2)
+    if odd:
+        msg = (
+            f"num_features must be even (a cosine and a sine each), got {2 * half + 1}"
+        )
+        raise ValueError(msg)
+    x = jnp.asarray(dense.as_dense(features))
+    W = jax.random.normal(key, (x.shape[1], half), x.dtype)
+    angle = jnp.matmul(x, W, precision=_HIGHEST) * jnp.asarray(
+        (2 * gamma) ** 0.5, x.dtype
+    )
+    both = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    factor = both * jnp.asarray(half**-0.5, x.dtype)
+    return Factored(_row_normalized(factor) if normalized else factor)
+
+
+def nystrom(
+    features: FeaturesLike,
+    kernel: str | GramFn = "gaussian",
+    *,
+    gamma: Scalar = 1.0,
+    num_landmarks: int,
+    key: Key[Array, ""],
+    normalized: bool = True,
+) -> Nystrom:
+    """Return Kg ~ C W^+ C^T from the kernel's columns at random landmarks.
+
+    Kg - ΦΦ^T is PSD, so its trace, which ``error`` states relative to that of Kg,
+    bounds its largest eigenvalue.
+
+    Args:
+        features: dense or scipy sparse; thin ones stay sparse, see ``features.build``.
+        kernel: PSD, as in ``features.build``.
+        gamma: γ of the kernel.
+        num_landmarks: r, at most n; all n give the kernel itself.
+        key: of the draw, without replacement.
+        normalized: by the row sums of ΦΦ^T.
+
+    Raises:
+        ValueError: as ``features.build``; a kernel that is not PSD on the landmarks.
+
+    Source: Williams and Seeger 2001.
+    """
+    built = dense.build(features, kernel, gamma=gamma, normalized=False)
+    num_landmarks = _checks.count("num_landmarks", num_landmarks, 1, built.num_nodes)
+    draw = jax.random.permutation(key, built.num_nodes)[:num_landmarks]
+    C = np.asarray(dense.rows(built, draw), np.float64).T
+    values, Q = scipy.linalg.eigh(C[np.asarray(draw)])
+    noise = num_landmarks * float(jnp.finfo(built.scale.dtype).eps) * values[-1]
+    if values[0] < -10 * noise:
+        msg = (
+            f"the kernel has eigenvalue {values[0]:.3g} on the landmarks; Nyström "
+            "needs one that is positive semi-definite"
+        )
+        raise ValueError(msg)
+    kept = values > noise
+    factor = C @ (Q[:, kept] / np.sqrt(values[kept]))
+    trace = float(np.sum(np.asarray(dense.diagonal(built), np.float64)))
+    error = max(0.0, 1 - float(np.sum(factor**2)) / trace)
+    phi = jnp.asarray(factor, built.scale.dtype)
+    return Nystrom(Factored(_row_normalized(phi) if normalized else phi), error)
+
+
+def _row_normalized(factor: Float[Array, "n r"]) -> Float[Array, "n r"]:
+    sums = jnp.matmul(factor, jnp.sum(factor, axis=0), precision=_HIGHEST)
+    scale = dense.checked_scale(np.asarray(sums, np.float64))
+    return jnp.asarray(scale, factor.dtype)[:, None] * factor
