@@ -55,6 +55,48 @@ def learning_curve(
     return figure
 
 
+def bars_with_floor(
+    values: dict[str, dict[str, float]], floors: dict[str, float], *, label: str
+) -> Figure:
+    """Draw a panel of bars for each group, with its floor as a line.
+
+    Args:
+        values: group -> contestant -> value.
+        floors: group -> the least that is possible.
+        label: of the values.
+    """
+    width = 3.2 * len(values)
+    figure = Figure(figsize=(max(4.0, width), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(values), squeeze=False)[0]
+    for axes, (group, bars) in zip(panels, values.items(), strict=True):
+        axes.barh(list(bars), list(bars.values()), color="C0")
+        axes.axvline(floors[group], color="C3", linestyle="--", label="floor")
+        axes.invert_yaxis()
+        axes.set_title(group)
+        axes.set_xlabel(label)
+        axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def scaling(
+    sizes: list[int],
+    seconds: dict[str, list[float]],
+    floor: list[float],
+    *,
+    exponent: float,
+) -> Figure:
+    """Draw seconds against sizes, both logarithmic, above their floor."""
+    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for name, line in seconds.items():
+        axes.loglog(sizes, line, "o-", label=f"{name}, entries^{exponent:.2f}")
+    axes.loglog(sizes, floor, "--", color="C3", label="floor: each number moved once")
+    axes.set_xlabel("entries of the adjacency")
+    axes.set_ylabel("seconds")
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
 def png(figure: Figure) -> bytes:
     """Return the figure as the bytes of a PNG file."""
     buffer = io.BytesIO()

@@ -150,6 +150,7 @@ def _report(found: "Trajectory") -> dict[str, Any]:
         "num_steps": report.num_steps,
         "diverged": [bool(x) for x in report.diverged],
         "relative_error": report.error,
+        "columns": report.columns,
         "convergence": [part._asdict() for part in convergence],
     }
 

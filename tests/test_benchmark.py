@@ -1,32 +1,92 @@
-"""The benchmark's parts run on a small graph and say what they measured."""
+"""The benchmarks run at toy size and say what they measured."""
+
+import json
 
 import jax
 import pytest
 
-from experiments import benchmark_rp
-from gnnrp import datasets
+from experiments import benchmark_rp, benchmark_scaling, benchmark_spmm, common
+
+
+@pytest.fixture(autouse=True)
+def as_users_run_it():
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
 
 
 def test_contestants_take_turns():
     order = []
     runs = {name: lambda name=name: order.append(name) for name in "ab"}
-    times = benchmark_rp.interleaved(runs, 3)
+    times = common.interleaved(runs, 3)
     assert order == ["a", "b"] * 4
     assert set(times["a"]) == {"median", "min"}
 
 
-@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # torch's own, of its beta
-def test_products_are_measured_beside_a_floor():
-    data = datasets.load("sbm")
-    config = benchmark_rp.Config(repeats=1, columns=3)
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        found = benchmark_rp.product(data, config)
-    assert {"gnnrp", "scipy CSR", "copy"} <= set(found["milliseconds"])
-    assert found["floor_milliseconds"] >= 0
+def test_a_random_graph_is_symmetric_and_normalized():
+    csr = common.random_graph(100_000)
+    assert abs(csr - csr.T).max() == 0
+    assert csr.nnz == pytest.approx(100_000, rel=0.1)
+    assert abs(csr).sum(axis=1).max() < 2
+    degrees = (csr != 0).sum(axis=1)
+    row, column = csr.tocoo().row[0], csr.tocoo().col[0]
+    expected = (degrees[row] * degrees[column]) ** -0.5
+    assert csr.tocoo().data[0] == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_command_is_timed_and_read():
-    found = benchmark_rp.command("sbm", None)
-    assert found["test_mean"] > 50
-    assert found["seconds"] > 0
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # torch's, of its beta
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # PyG's import
+def test_products_rules_and_steps_are_measured_beside_a_floor(tmp_path):
+    config = benchmark_spmm.Config(
+        repeats=1, columns=8, entries=(2000, 4000), power=2, hidden=4, output=tmp_path
+    )
+    found = benchmark_spmm.main(config)
+    assert json.loads((tmp_path / "benchmark_spmm.json").read_text()) == found
+    assert (tmp_path / "benchmark_spmm.png").read_bytes().startswith(b"\x89PNG")
+    for product in found["products"].values():
+        assert {"gnnrp", "gnnrp, inner hop", "scipy CSR"} <= set(
+            product["milliseconds"]
+        )
+        assert product["floor_milliseconds"] > 0
+    assert set(found["rules"]["ratio_to_product"]) == {
+        "reverse mode",
+        "forward mode",
+        "vmap",
+    }
+    assert {"RP", "GCN training"} <= set(found["steps"]["milliseconds"])
+
+
+def test_scaling_is_fitted(tmp_path):
+    config = benchmark_scaling.Config(
+        least=50_000, most=500_000, columns=3, power=2, repeats=1, output=tmp_path
+    )
+    found = benchmark_scaling.main(config)
+    assert [row["entries"] for row in found["sizes"]] == pytest.approx(
+        [50_000, 158_114, 500_000], rel=0.1
+    )
+    assert found["sizes"][-1]["rp_steps"] == 4
     assert found["peak_gigabytes"] > 0
+    assert (tmp_path / "benchmark_scaling.png").exists()
+
+
+def test_the_exponent_of_a_power_law_is_found():
+    rows = [{"entries": n, "median": 3e-9 * n**1.5} for n in (10, 100, 1000)]
+    assert benchmark_scaling.exponent(rows) == 1.5
+
+
+def test_whole_runs_are_measured_beside_their_targets(tmp_path):
+    config = benchmark_rp.Config(
+        repeats=1,
+        commands=("sbm",),
+        curve="sbm",
+        sweep="sbm",
+        power=2,
+        num_steps=20,
+        output=tmp_path,
+    )
+    found = benchmark_rp.main(config)
+    assert found["commands"]["sbm"]["test_mean"] > 50
+    assert found["commands"]["sbm"]["peak_gigabytes"] > 0
+    assert found["curve"]["steps"] == 1000
+    assert found["sweep"]["products"] > 0
+    assert len(found["sweep"]["val"]) == 7
+    assert found["import"]["added_seconds"] < 60

@@ -61,7 +61,8 @@ def run(
         chosen,
         np.stack(best).astype(val.dtype),
         tuple(form.convergence for form in closed_forms),
-        0.0,
+        error=0.0,
+        columns=0,
     )
 
 

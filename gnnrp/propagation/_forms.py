@@ -17,6 +17,13 @@ from gnnrp.propagation.similarity import columns
 from gnnrp.types import LinearMap
 
 
+class Cost(NamedTuple):
+    """What closed forms cost in precision and in work."""
+
+    error: float  # estimated, relative, of the predictions
+    columns: int  # that S was applied to, one by one or together
+
+
 class Form(NamedTuple):
     """The closed form of one split."""
 
@@ -44,8 +51,8 @@ def build(
     num_steps: int,
     max_bytes: int,
     callback: Callable[[int, int], None] | None,
-) -> tuple[list[list[Form]], float]:
-    """Return the closed form of each split, for each step size, and the error.
+) -> tuple[list[list[Form]], Cost]:
+    """Return the closed form of each split, for each step size, and what it cost.
 
     What costs products with S, eigenvectors or a Krylov space, all step sizes share.
     """
@@ -55,7 +62,8 @@ def build(
             made.append(_exact_forms(similarity, problem, split, step_sizes))
             if callback:
                 callback(split + 1, len(problem.train))
-        return [list(forms) for forms in zip(*made, strict=True)], 0.0
+        columns_sent = int(problem.train.sum())
+        return [list(forms) for forms in zip(*made, strict=True)], Cost(0, columns_sent)
     # Each part stands in one piece, so that a slice takes it out.
     seen = (
         problem.train | _covered(problem, problem.val) | _covered(problem, problem.test)
@@ -80,7 +88,8 @@ def build(
         [_krylov_form(basis, places, problem, i, step_size) for i in count]
         for step_size in step_sizes
     ]
-    return made, basis.error
+    sent = basis.eigenvalues.size
+    return made, Cost(basis.error, sent)
 
 
 def _initial_residual(problem: Problem) -> Float[np.ndarray, "s n c"]:

@@ -35,6 +35,7 @@ class Found(NamedTuple):
     predictions: Float[Any, "s n c"]
     convergence: tuple[exact.Convergence, ...] | None
     error: float
+    columns: int
 
 
 def init(
@@ -160,7 +161,9 @@ def run(
         norms, val, test = curves[
             :, some, : selection.last_step(chosen, done, patience)
         ]
-        found.append(Found(norms, val, test, chosen, predictions[some], None, 0.0))
+        start = predictions[some]
+        width = done * start.shape[0] * start.shape[2]
+        found.append(Found(norms, val, test, chosen, start, None, 0.0, width))
     return found
 
 

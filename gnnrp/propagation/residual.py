@@ -40,6 +40,7 @@ class Report(NamedTuple):
     diverged: Bool[np.ndarray, "*s"]  # the residual grew, or is not finite
     convergence: tuple[exact.Convergence, ...] | None  # one a split; None: not known
     error: float  # estimated relative error of the predictions ("krylov"), else 0
+    columns: int  # that S was applied to; the step sizes of ``run_all`` share them
 
 
 class Trajectory(NamedTuple):
@@ -188,7 +189,7 @@ def run_all(
             **choice,
         )
     else:
-        forms, error = _forms.build(
+        forms, cost = _forms.build(
             method,
             similarity,
             problem,
@@ -199,7 +200,7 @@ def run_all(
         )
         found = [
             _curves.run(some, problem, num_steps, metric=metric, **choice)._replace(
-                error=error
+                error=cost.error, columns=cost.columns
             )
             for some in forms
         ]
@@ -271,7 +272,13 @@ def _trajectory(
     at = np.maximum(np.asarray(steps), 1) - 1
     convergence = found.convergence
     report = Report(
-        method, reason, norms.shape[1], diverged, convergence, float(found.error)
+        method,
+        reason,
+        norms.shape[1],
+        diverged,
+        convergence,
+        float(found.error),
+        found.columns,
     )
     val, test = found.val, found.test
     result = Trajectory(

@@ -1,0 +1,270 @@
+"""One sparse product, and the steps made of it, beside what else can be installed.
+
+    python -m experiments.benchmark_spmm --data-dir DIR --output results
+
+Contestants take turns within one process, after a warm-up; medians and minima are
+printed. Machines are noisy: read the ratios. torch and PyTorch Geometric are measured
+if they are installed, and noted if not. The floor is what must be read and written
+once, at the speed of a plain copy.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tyro
+
+from experiments import common
+from gnnrp import datasets, plotting, spmm
+from gnnrp.propagation import residual, similarity
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What is measured."""
+
+    data_dir: Path | None = None
+    """Where Arxiv and tolokers are; left out, generated graphs alone are measured."""
+    output: Path | None = None
+    """A folder for benchmark_spmm.json and .png."""
+    repeats: int = 9
+    """Rounds in which the contestants take turns."""
+    columns: int = 40
+    """Of the dense side (Arxiv has 40 classes)."""
+    entries: tuple[int, ...] = (100_000, 1_000_000)
+    """Of the generated graphs."""
+    power: int = 7
+    """Hops of an RP step."""
+    hidden: int = 256
+    """Width of the GCN whose training step stands beside a step of RP."""
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Measure, print, and return the numbers."""
+    graphs = {f"random {n:.0e}": common.random_graph(n) for n in config.entries}
+    main_graph = next(iter(graphs))
+    if config.data_dir is not None:
+        for name in ("tolokers", "arxiv"):
+            data = datasets.load(name, config.data_dir, download=False)
+            graphs[name] = common.adjacency(data)
+        main_graph = "arxiv"
+    found = {
+        "products": {name: product(csr, config) for name, csr in graphs.items()},
+        "rules": rules(graphs[main_graph], config),
+        "steps": steps(graphs[main_graph], config),
+        "graph of rules and steps": main_graph,
+    }
+    record = common.finish(found, "benchmark_spmm", config.output)
+    figure = plotting.bars_with_floor(
+        {
+            name: {who: pair["median"] for who, pair in result["milliseconds"].items()}
+            for name, result in record["products"].items()
+        },
+        {name: each["floor_milliseconds"] for name, each in record["products"].items()},
+        label="ms a product",
+    )
+    common.write_figure(figure, "benchmark_spmm", config.output)
+    return record
+
+
+def product(csr: Any, config: Config) -> dict[str, Any]:
+    """One product with a dense block, in and out of the caller's order of nodes."""
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((csr.shape[1], config.columns), dtype=np.float32)
+    device = jnp.asarray(dense)
+    multiply = jax.jit(spmm.matmul)
+    matrix = spmm.prepare(csr)
+    natural = spmm.prepare(csr, reorder=False)
+    # As the inner hops of A^K run: already in the matrix's own order.
+    inner = dataclasses.replace(matrix, order=None)
+    copy, copied = common.copying()
+    contestants: dict[str, common.Contestant] = {
+        "gnnrp": lambda: multiply(matrix, device).block_until_ready(),
+        "gnnrp, natural order": lambda: multiply(natural, device).block_until_ready(),
+        "gnnrp, inner hop": lambda: multiply(inner, device).block_until_ready(),
+        "scipy CSR": lambda: csr @ dense,
+        "copy": copy,
+    }
+    notes: list[str] = []
+    torch = common.torch_or_none(notes)
+    if torch is not None:
+        parts = (csr.indptr, csr.indices, csr.data)
+        tensors = [torch.from_numpy(np.array(part)) for part in parts]
+        sparse = torch.sparse_csr_tensor(*tensors, csr.shape)
+        coo, right = sparse.to_sparse_coo(), torch.from_numpy(dense)
+        contestants["torch CSR"] = lambda: sparse @ right
+        contestants["torch COO"] = lambda: torch.sparse.mm(coo, right)
+    times = common.interleaved(contestants, config.repeats)
+    speed = copied / times.pop("copy")["min"]
+    others = ["torch CSR", "torch COO", "scipy CSR", "gnnrp, natural order"]
+    floor = common.product_bytes(csr, config.columns) / speed
+    return {
+        "nodes": csr.shape[0],
+        "entries": csr.nnz,
+        "columns": config.columns,
+        "reordered": matrix.order is not None,
+        "milliseconds": common.in_milliseconds(times),
+        "floor_milliseconds": round(1e3 * floor, 3),
+        "copy_gigabytes_per_second": round(speed / 1e9, 2),
+        "over_floor": round(times["gnnrp, inner hop"]["median"] / floor, 2),
+        "ratio": {
+            name: common.ratios(times, name, others)
+            for name in ("gnnrp", "gnnrp, natural order", "gnnrp, inner hop")
+        },
+        "notes": notes,
+    }
+
+
+def rules(csr: Any, config: Config) -> dict[str, Any]:
+    """Reverse mode, forward mode and ``vmap``, for the same number of columns."""
+    matrix = spmm.prepare(csr)
+    shape = (csr.shape[1], config.columns)
+    v = jax.random.normal(jax.random.key(0), shape)
+    width = max(1, config.columns // 8)
+    batch = jnp.moveaxis(v[:, : 8 * width].reshape(shape[0], -1, width), 1, 0)
+
+    def reverse(matrix, v):
+        return jax.vjp(lambda x: spmm.matmul(matrix, x), v)[1](v)[0]
+
+    def forward_mode(matrix, v):
+        return jax.jvp(lambda x: spmm.matmul(matrix, x), (v,), (v,))[1]
+
+    functions = {
+        "product": (spmm.matmul, v),
+        "reverse mode": (reverse, v),
+        "forward mode": (forward_mode, v),
+        "vmap": (jax.vmap(spmm.matmul, in_axes=(None, 0)), batch),
+    }
+    contestants = {}
+    for name, (function, side) in functions.items():
+        compiled = jax.jit(function)
+        contestants[name] = lambda compiled=compiled, side=side: jax.block_until_ready(
+            compiled(matrix, side)
+        )
+    times = common.interleaved(contestants, config.repeats)
+    return {
+        "milliseconds": common.in_milliseconds(times),
+        "ratio_to_product": {
+            name: common.ratios(times, name, ["product"])["product"]
+            for name in ("reverse mode", "forward mode", "vmap")
+        },
+        "target_ratio": 2.5,
+    }
+
+
+def steps(csr: Any, config: Config) -> dict[str, Any]:
+    """A step of RP beside the paper's in torch, PyG's propagation, and a GCN's."""
+    num_nodes, columns = csr.shape[0], config.columns
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, columns, num_nodes)
+    targets = jnp.asarray(np.eye(columns, dtype=np.float32)[labels])
+    mask = jnp.asarray(rng.random(num_nodes) < 0.5)[:, None]
+    matrix = spmm.prepare(csr)
+    step = jax.jit(lambda S, state, y, m: residual.step(state, S, y, m, step_size=1.0))
+    S, state = similarity.Power(matrix, config.power), residual.init(targets)
+    contestants: dict[str, common.Contestant] = {
+        "RP": lambda: jax.block_until_ready(step(S, state, targets, mask)),
+        "GCN training": gcn_step(matrix, targets, mask[:, 0], config),
+    }
+    notes: list[str] = []
+    torch = common.torch_or_none(notes)
+    if torch is not None:
+        contestants["RP, torch COO"] = torch_step(torch, csr, targets, mask, config)
+        pyg = pyg_step(torch, csr, labels, config, notes)
+        if pyg is not None:
+            contestants["PyG LabelPropagation"] = pyg
+    times = common.interleaved(contestants, max(1, config.repeats // 3))
+    others = ["GCN training", "RP, torch COO", "PyG LabelPropagation"]
+    return {
+        "power": config.power,
+        "milliseconds": common.in_milliseconds(times),
+        "ratio": common.ratios(times, "RP", others),
+        "notes": notes,
+    }
+
+
+class GCN(nn.Module):
+    """The three layers that the paper trains on Arxiv, without dropout."""
+
+    hidden: int
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, matrix: spmm.Matrix, x: jax.Array) -> jax.Array:
+        """Return the logits of all nodes."""
+        for _ in range(2):
+            x = nn.relu(spmm.matmul(matrix, nn.Dense(self.hidden)(x)))
+        return spmm.matmul(matrix, nn.Dense(self.num_classes)(x))
+
+
+def gcn_step(
+    matrix: spmm.Matrix, targets: jax.Array, mask: jax.Array, config: Config
+) -> common.Contestant:
+    """Return a full-batch training step, by Adam, on 128 features."""
+    x = jax.random.normal(jax.random.key(1), (len(targets), 128))
+    model = GCN(config.hidden, targets.shape[1])
+    optimizer = optax.adam(0.01)
+
+    def loss(parameters, matrix, x, targets, mask):
+        logits = cast(jax.Array, model.apply(parameters, matrix, x))
+        losses = optax.softmax_cross_entropy(logits, targets)
+        return jnp.sum(jnp.where(mask, losses, 0)) / jnp.sum(mask)
+
+    @jax.jit
+    def train(parameters, state, *data):
+        gradient = jax.grad(loss)(parameters, *data)
+        updates, state = optimizer.update(gradient, state)
+        return optax.apply_updates(parameters, updates), state
+
+    parameters = jax.jit(model.init)(jax.random.key(0), matrix, x)
+    state = optimizer.init(parameters)
+    return lambda: jax.block_until_ready(
+        train(parameters, state, matrix, x, targets, mask)
+    )
+
+
+def torch_step(
+    torch: Any, csr: Any, targets: jax.Array, mask: jax.Array, config: Config
+) -> common.Contestant:
+    """Return a step as the authors' code takes it: K products with a COO tensor."""
+    coo = csr.tocoo()
+    index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
+    values = torch.from_numpy(np.array(coo.data, np.float32))
+    sparse = torch.sparse_coo_tensor(index, values, csr.shape).coalesce()
+    known = torch.from_numpy(np.array(mask))
+    start = torch.from_numpy(np.array(targets)) * known
+
+    def run():
+        sent = start * known
+        for _ in range(config.power):
+            sent = torch.sparse.mm(sparse, sent)
+        return start - sent
+
+    return run
+
+
+def pyg_step(
+    torch: Any, csr: Any, labels: np.ndarray, config: Config, notes: list[str]
+) -> common.Contestant | None:
+    """Return PyG's label propagation of as many layers, where it is installed."""
+    try:
+        from torch_geometric.nn import (  # pyright: ignore[reportMissingImports]
+            LabelPropagation,
+        )
+    except ImportError:
+        notes.append("torch_geometric is not installed: not measured")
+        return None
+    coo = csr.tocoo()
+    index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
+    model = LabelPropagation(num_layers=config.power, alpha=0.9)
+    y, mask = torch.from_numpy(labels), torch.arange(len(labels)) % 2 == 0
+    return lambda: model(y, index, mask=mask)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Config))
