@@ -16,15 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-import scipy.sparse.csgraph
 from jax.experimental import sparse
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _checks
+from gnnrp import _checks, _order
 from gnnrp._spmm_rules import KERNELS, Pattern, product
 
 BACKENDS = tuple(KERNELS)
-_REORDER_FROM = 2**15  # below, a column block of the dense side stays in the cache
 
 
 @jax.tree_util.register_dataclass
@@ -61,9 +59,9 @@ def prepare(
             equal indices are summed.
         backend: "bcsr" (JAX's CPU kernel), "bcoo" or "segment_sum"; "auto" takes the
             first on CPU and the last elsewhere.
-        reorder: store the nodes in reverse Cuthill-McKee order, which needs a symmetric
-            pattern. If left out, this is done where it pays: from 2^15 nodes on, if it
-            brings the neighbors closer.
+        reorder: store the nodes in an order that brings neighbors closer, which needs a
+            symmetric pattern. If left out, this is done where it pays: from 2^15 nodes
+            on, if it does.
 
     Raises:
         ValueError: unknown back end, more rows or entries than int32 addresses, or
@@ -88,7 +86,7 @@ def prepare(
     csc.sort_indices()
     order = None
     if _same_pattern(csr, csc):
-        order = _closer_order(csr, reorder)
+        order = _order.closer(csr, reorder, backend)
     elif reorder:
         msg = "reorder=True needs a symmetric pattern, and this matrix has none"
         raise ValueError(msg)
@@ -228,31 +226,6 @@ def _pattern(
     return Pattern(
         as_index(rows), as_index(indices), None if order is None else as_index(order)
     )
-
-
-def _closer_order(
-    csr: scipy.sparse.csr_array, reorder: bool | None
-) -> np.ndarray | None:
-    """Return reverse Cuthill-McKee order and its inverse, if asked for or worth it."""
-    num_nodes = csr.shape[0]
-    if (
-        csr.nnz == 0
-        or reorder is False
-        or (reorder is None and num_nodes < _REORDER_FROM)
-    ):
-        return None
-    graph = scipy.sparse.csr_matrix(csr)
-    nodes = scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)
-    rows = np.empty(num_nodes, np.int64)
-    rows[nodes] = np.arange(num_nodes)
-    if reorder is None:
-        coo = csr.tocoo()
-        # What counts is on which cache page a neighbor lies, so distances by magnitude.
-        distance = np.log2(1.0 + abs(coo.row - coo.col)).mean()
-        closer = np.log2(1.0 + abs(rows[coo.row] - rows[coo.col])).mean()
-        if closer > distance - 0.5:
-            return None
-    return np.stack([nodes, rows])
 
 
 def _same_pattern(csr: scipy.sparse.csr_array, csc: scipy.sparse.csc_array) -> bool:

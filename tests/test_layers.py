@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types _checks",
-    "spmm _spmm_rules _edges",
+    "spmm _spmm_rules _order _edges",
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other
     "presets baselines records tables pipeline",

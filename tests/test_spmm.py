@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 from jax.experimental import sparse
 
-from gnnrp import spmm
+from gnnrp import _order, spmm
 
 N, K = 9, 3
 KINDS = {"symmetric": (N, N), "nonsymmetric": (N, N), "rectangular": (N, 6)}
@@ -556,16 +556,49 @@ def test_reordering_needs_a_symmetric_pattern(kind):
 def test_nodes_are_reordered_only_where_it_pays(monkeypatch, edges, n):
     scattered = adjacency_of(shuffled(edges, n), n)
     assert spmm.prepare(scattered).order is None
-    monkeypatch.setattr(spmm, "_REORDER_FROM", n + 1)
+    monkeypatch.setattr(_order, "REORDER_FROM", n + 1)
     assert spmm.prepare(scattered).order is None
-    monkeypatch.setattr(spmm, "_REORDER_FROM", n)
+    monkeypatch.setattr(_order, "REORDER_FROM", n)
     assert spmm.prepare(scattered).order is not None
     assert spmm.prepare(scattered, reorder=False).order is None
     assert spmm.prepare(adjacency_of(edges, n)).order is None  # already in order
 
 
+def communities(backend):
+    """Eighty dense groups of fifty nodes, loosely joined, and shuffled."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(80), 50)
+    inside = 50 * group[:, None] + rng.integers(0, 50, (4000, 12))
+    pairs = np.stack([np.repeat(np.arange(4000), 12), inside.ravel()], axis=1)
+    bridges = rng.integers(0, 4000, (2000, 2))
+    pairs = np.concatenate([pairs[pairs[:, 0] != pairs[:, 1]], bridges])
+    csr = adjacency_of(shuffled(pairs.tolist(), 4000), 4000)
+    return csr, lambda: spmm.prepare(csr, backend=backend, reorder=True)
+
+
+@backends
+def test_communities_stand_together(monkeypatch, backend):
+    csr, prepare = communities(backend)
+    plain = prepare()
+    monkeypatch.setattr(_order, "_CLUSTER_FROM", 1)
+    monkeypatch.setattr(_order, "_CLUSTER_SIZE", 50)
+    clustered = prepare()
+    near, far = (
+        _order._distance(csr, np.asarray(matrix.order[1]))
+        for matrix in (clustered, plain)
+    )
+    assert near < far - 1  # half the distance and less
+    v = right_side(4000)
+    np.testing.assert_allclose(product(clustered, v), csr @ v, atol=1e-12)
+    # A path has no communities: what is no better is not taken.
+    path_like = adjacency_of(shuffled(path(300), 300), 300)
+    matrix = spmm.prepare(path_like, backend=backend, reorder=True)
+    rows = np.asarray(matrix.order[1])
+    assert np.abs(np.diff(rows[np.array(shuffled(path(300), 300))])).max() == 1
+
+
 def test_a_matrix_without_entries_needs_no_order(monkeypatch):
-    monkeypatch.setattr(spmm, "_REORDER_FROM", 1)
+    monkeypatch.setattr(_order, "REORDER_FROM", 1)
     matrix = spmm.prepare(scipy.sparse.csr_array((4, 4)))
     np.testing.assert_array_equal(matrix(jnp.ones((4, 2))), np.zeros((4, 2)))
 
