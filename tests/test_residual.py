@@ -596,40 +596,42 @@ def chosen(S, targets, split, **settings):
     return report.method, report.reason
 
 
-def test_auto_is_exact_for_few_training_nodes():
+def test_auto_sends_the_fewest_columns_and_says_how_many(monkeypatch):
     S, _, targets, split = basic(0)
-    method, reason = chosen(S, targets, split)
+    c = targets.shape[1]
+    assert split.train.sum(axis=1).tolist() == [6, 5, 8]
+    method, reason = chosen(S, targets, split)  # 40 steps
     assert method == "exact"
-    assert reason.startswith("8 training nodes")
-
-
-def test_auto_is_krylov_for_many_training_nodes_and_steps(monkeypatch):
-    S, _, targets, split = basic(0)
+    counts = f"exact 19, krylov {8 * 3 * c}, iterate {40 * 3 * c}"
+    assert reason == f"fewest columns through S: {counts}"
+    # Three steps of so few columns are cheaper than columns of S_XX.
+    assert chosen(S, targets, split, num_steps=1)[0] == "iterate"
     monkeypatch.setattr(residual, "EXACT_UP_TO", 7)
     method, reason = chosen(S, targets, split)
     assert method == "krylov"
-    assert reason == "8 training nodes, 40 steps"
-    monkeypatch.setattr(residual, "EXACT_UP_TO", 8)
-    assert chosen(S, targets, split)[0] == "exact"
+    assert "exact" not in reason
+    monkeypatch.setattr(residual, "_KRYLOV_VECTORS", 2)
+    assert chosen(S, targets, split, num_steps=2)[0] == "krylov"
+    assert chosen(S, targets, split, num_steps=1)[0] == "iterate"
 
 
-def test_auto_iterates_where_steps_are_no_more_than_vectors(monkeypatch):
+def test_auto_counts_the_step_sizes_that_closed_forms_share(monkeypatch):
     S, _, targets, split = basic(0)
     monkeypatch.setattr(residual, "EXACT_UP_TO", 7)
-    method, reason = chosen(S, targets, split, num_steps=32)
-    assert method == "iterate"
-    assert "32 steps" in reason
-    assert chosen(S, targets, split, num_steps=33)[0] == "krylov"
+    settings = {"num_steps": 3, "metric": metrics.accuracy}
+    for step_sizes, method in (([0.5], "iterate"), ([0.5, 0.7], "krylov")):
+        found = residual.run_all(S, targets, split, step_sizes=step_sizes, **settings)
+        assert {each.report.method for each in found} == {method}
 
 
 def test_auto_iterates_where_memory_holds_too_few_vectors(monkeypatch):
     S, _, targets, split = basic(0)
     monkeypatch.setattr(residual, "EXACT_UP_TO", 7)
-    monkeypatch.setattr(residual, "_KRYLOV_BYTES", 31 * 3 * targets.nbytes)
+    monkeypatch.setattr(residual, "_KRYLOV_BYTES", 7 * 3 * targets.nbytes)
     method, reason = chosen(S, targets, split)
     assert method == "iterate"
-    assert "only 31 Krylov vectors" in reason
-    monkeypatch.setattr(residual, "_KRYLOV_BYTES", 32 * 3 * targets.nbytes)
+    assert "krylov" not in reason
+    monkeypatch.setattr(residual, "_KRYLOV_BYTES", 8 * 3 * targets.nbytes)
     assert chosen(S, targets, split)[0] == "krylov"
 
 

@@ -21,7 +21,7 @@ from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 METHODS = ("auto", "exact", "krylov", "iterate")
 EXACT_UP_TO = 2_000  # training nodes: 64 MB and about two seconds of eigh
 MOST_STEPS = 10_000_000
-_KRYLOV_FROM = 32  # steps: about as many products as a Krylov space needs
+_KRYLOV_VECTORS = 48  # that a space takes, about; real graphs took 20 to 64
 _KRYLOV_BYTES = 2**31  # for the Krylov vectors
 
 # ``_iterated`` owns the state, so that the pure step and the driver share one.
@@ -75,8 +75,9 @@ def run(
 
     Methods: "iterate" takes the steps one by one and serves every loss; "exact" takes
     all of them from the eigenvectors of S_XX, "krylov" from a Krylov space, both for
-    the squared loss and a symmetric S. "auto" is "exact" up to 2,000 training nodes,
-    "krylov" beyond for more than 32 steps if its vectors fit 2 GiB, else "iterate".
+    the squared loss and a symmetric S. "auto" takes the one that sends the fewest
+    columns through S, of those that serve: "exact" up to 2,000 training nodes a split,
+    "krylov" if its vectors fit 2 GiB. The report says which, and why.
 
     Args:
         similarity: S.
@@ -174,7 +175,9 @@ def run_all(
     split = Split(*split)
     problem = make_problem(targets, split, initial)
     similarity = as_pytree(similarity)
-    method, reason = _choose(method, similarity, problem, residual_fn, num_steps)
+    method, reason = _choose(
+        method, similarity, problem, residual_fn, num_steps, len(step_sizes)
+    )
     limit = np.iinfo(np.int32).max if patience is None else patience
     choice = {"rule": select, "patience": jnp.asarray(limit, jnp.int32)}
     if method == "iterate":
@@ -214,6 +217,7 @@ def _choose(
     problem: Problem,
     residual_fn: ResidualFn,
     num_steps: int,
+    num_step_sizes: int,
 ) -> tuple[str, str]:
     """Return the method and why, or refuse one that cannot serve.
 
@@ -234,15 +238,28 @@ def _choose(
         return method, "asked for"
     if obstacle:
         return "iterate", obstacle
-    num_train = int(problem.train.sum(axis=1).max())
-    if num_train <= EXACT_UP_TO:
-        return "exact", f"{num_train} training nodes: eigenvectors of S_XX at hand"
-    vectors = _forms.krylov_capacity(problem, _KRYLOV_BYTES)
-    if num_steps <= _KRYLOV_FROM:
-        return "iterate", f"{num_steps} steps are no more than a Krylov space needs"
-    if vectors < _KRYLOV_FROM:
-        return "iterate", f"only {vectors} Krylov vectors fit {_KRYLOV_BYTES >> 30} GiB"
-    return "krylov", f"{num_train} training nodes, {num_steps} steps"
+    columns = _columns(problem, num_steps, num_step_sizes)
+    fewest = min(columns, key=lambda name: columns[name])
+    told = ", ".join(f"{name} {count:,}" for name, count in columns.items())
+    return fewest, f"fewest columns through S: {told}"
+
+
+def _columns(problem: Problem, num_steps: int, num_step_sizes: int) -> dict[str, int]:
+    """Return how many columns each method that can serve would send through S.
+
+    That is what runs cost, but for the eigenvectors of S_XX, which are kept small, and
+    the metric, which all methods evaluate at every step.
+    """
+    width = len(problem.train) * problem.targets.shape[1]
+    sizes = problem.train.sum(axis=1)
+    columns = {}
+    if sizes.max() <= EXACT_UP_TO:
+        columns["exact"] = int(sizes.sum())
+    vectors = min(num_steps + 1, int(sizes.max()), _KRYLOV_VECTORS)
+    if _forms.krylov_capacity(problem, _KRYLOV_BYTES) >= vectors:
+        columns["krylov"] = vectors * width
+    columns["iterate"] = num_steps * num_step_sizes * width
+    return columns
 
 
 def _is_symmetric(similarity: LinearMap, problem: Problem) -> bool:
