@@ -92,12 +92,15 @@ def percent(value: Any) -> float | None:
 
 def peak_memory() -> int | None:
     """Return the most memory this process has held, in bytes; None on Windows."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux, where getrusage would count what the parent held
+        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
     try:
         import resource
     except ImportError:
         return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def versions() -> dict[str, str]:

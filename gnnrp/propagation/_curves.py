@@ -21,6 +21,7 @@ from gnnrp.types import MetricFn
 
 _MODE_FLOATS = 2**22  # a(t) of one span of steps
 _SCORE_FLOATS = 2**19  # scores of one chunk of steps: they stay in the cache
+_STEPS_AT_ONCE, _MOST_FLOATS = 8, 2**26  # where one step's scores do not
 _RANK = 16  # first width tried
 
 
@@ -98,7 +99,10 @@ def _chunks(
 
     The last chunk and the last span are filled up, so that all share one trace.
     """
-    size = int(np.clip(_SCORE_FLOATS // max(1, num_scores), 1, span))
+    num_scores = max(1, num_scores)
+    # However many nodes, several steps at once, so that the fields are read less often.
+    least = min(_STEPS_AT_ONCE, max(1, _MOST_FLOATS // num_scores))
+    size = int(np.clip(max(least, _SCORE_FLOATS // num_scores), 1, span))
     filled = np.pad(tall, [(0, -(-span // size) * size - len(tall)), (0, 0)])
     return filled.reshape(-1, size, tall.shape[1])
 

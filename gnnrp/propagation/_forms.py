@@ -3,13 +3,14 @@
 The a(t) are known for every t on the host, in float64; the b are on device.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp.propagation import exact, krylov
 from gnnrp.propagation.problem import Part, Problem
@@ -84,9 +85,10 @@ def build(
         callback=callback,
     )
     count = range(len(problem.train))
+    looks = [_looks(basis, problem, i) for i in count]
     made = [
-        [_krylov_form(basis, places, problem, i, step_size) for i in count]
-        for step_size in step_sizes
+        [_krylov_form(basis, places, problem, i, looks[i], at) for i in count]
+        for at in step_sizes
     ]
     sent = basis.eigenvalues.size
     return made, Cost(basis.error, sent)
@@ -160,11 +162,30 @@ def _exact_form(
     )
 
 
+def _looks(
+    basis: krylov.Basis, problem: Problem, split: int
+) -> Callable[[bool], Array]:
+    """Return what gives the images on the validation or test nodes, cut out once."""
+
+    @functools.cache
+    def look(is_val: bool) -> Array:
+        width = problem.val.index.shape[1]
+        part = (
+            slice(width)
+            if is_val
+            else slice(width, width + problem.test.index.shape[1])
+        )
+        return basis.images[split][:, :, part]
+
+    return look
+
+
 def _krylov_form(
     basis: krylov.Basis,
     places: krylov.Layout,
     problem: Problem,
     split: int,
+    look: Callable[[bool], Array],
     step_size: float,
 ) -> Form:
     train, rest = problem.train[split], places.rest[split]
@@ -182,8 +203,7 @@ def _krylov_form(
         return krylov.residual_coefficients(one, step_size, steps)[:, 0]
 
     def fields(part):
-        first = 0 if part is problem.val else problem.val.index.shape[1]
-        images = basis.images[split][:, :, first : first + part.index.shape[1]]
+        images = look(part is problem.val)
         shape = (num_classes, num_vectors)
         return lambda mix: _krylov_fields(
             images, mix.reshape(len(mix), *shape).astype(images.dtype)
