@@ -58,6 +58,7 @@ def main(config: Config) -> dict[str, Any]:
         "import": import_overhead(config),
         "curve": curve(config),
         "sweep": step_sizes(config),
+        "methods": methods(config),
         "commands": {name: command(name, config.data_dir) for name in config.commands},
     }
     return common.finish(found, "benchmark_rp", config.output)
@@ -150,6 +151,36 @@ def step_sizes(config: Config) -> dict[str, Any]:
             "ratio": round(min(all_seven) / min(one), 2),
             "target_ratio": 5.5,
         },
+    }
+
+
+def methods(config: Config) -> dict[str, Any]:
+    """Every method on one run, beside what auto chooses by counting columns."""
+    data = datasets.load(config.curve, config.data_dir)
+    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+
+    def run(method):
+        return residual.run(
+            similarity.Power(matrix, config.power),
+            datasets.targets(data),
+            data.splits,
+            step_size=1.0,
+            num_steps=config.num_steps,
+            metric=metrics.by_name(data.metric),
+            method=method,
+        )
+
+    names = ("exact", "krylov", "iterate")
+    times = common.interleaved(
+        {name: lambda name=name: run(name) for name in names}, config.repeats
+    )
+    report = run("auto").report
+    return {
+        "data set": config.curve,
+        "milliseconds": common.in_milliseconds(times),
+        "chosen": report.method,
+        "reason": report.reason,
+        "fastest": min(names, key=lambda name: times[name]["median"]),
     }
 
 

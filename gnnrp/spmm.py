@@ -57,8 +57,9 @@ def prepare(
     Args:
         adjacency: A, from ``graph.normalized_adjacency`` or any scipy sparse matrix;
             equal indices are summed.
-        backend: "bcsr" (JAX's CPU kernel), "bcoo" or "segment_sum"; "auto" takes the
-            first on CPU and the last elsewhere.
+        backend: "bcsr" (JAX's CPU kernel), "bcoo" (cuSPARSE on NVIDIA GPUs, if JAX's
+            flag jax_bcoo_cusparse_lowering is set) or "segment_sum"; "auto" takes the
+            first on CPU, the second where the flag makes it fast, else the last.
         reorder: store the nodes in an order that brings neighbors closer, which needs a
             symmetric pattern. If left out, this is done where it pays: from 2^15 nodes
             on, if it does.
@@ -70,7 +71,7 @@ def prepare(
     """
     _checks.one_of("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
-        backend = "bcsr" if jax.default_backend() == "cpu" else "segment_sum"
+        backend = _fastest()
     if not (isinstance(adjacency, sparse.BCOO) or scipy.sparse.issparse(adjacency)):
         msg = (
             f"adjacency must be a BCOO or a scipy sparse matrix, got "
@@ -111,6 +112,14 @@ def prepare(
         shape=cast(tuple[int, int], csr.shape),
         backend=backend,
     )
+
+
+def _fastest() -> str:
+    platform = jax.default_backend()
+    if platform == "cpu":
+        return "bcsr"
+    cusparse = platform == "gpu" and jax.config.read("jax_bcoo_cusparse_lowering")
+    return "bcoo" if cusparse else "segment_sum"
 
 
 def to_scipy(
