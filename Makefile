@@ -20,8 +20,13 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
+# On generated graphs; with DATA=DIR, which holds Cora, Arxiv and tolokers, on real ones.
+BENCH := $(if $(DATA),--data-dir $(DATA))
+WHOLE := $(if $(DATA),--curve cora --sweep arxiv --commands sbm cora arxiv tolokers)
 bench: $(STAMP)
-	$(BIN)/python -m experiments.benchmark_rp
+	$(BIN)/python -m experiments.benchmark_spmm $(BENCH)
+	$(BIN)/python -m experiments.benchmark_rp $(BENCH) $(WHOLE)
+	$(BIN)/python -m experiments.benchmark_scaling
 
 # One environment, one install; made again when the requirements change.
 $(STAMP): pyproject.toml

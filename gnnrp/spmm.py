@@ -118,7 +118,8 @@ def _fastest() -> str:
     platform = jax.default_backend()
     if platform == "cpu":
         return "bcsr"
-    cusparse = platform == "gpu" and jax.config.read("jax_bcoo_cusparse_lowering")
+    flag = getattr(jax.config, "jax_bcoo_cusparse_lowering", False)
+    cusparse = platform == "gpu" and flag
     return "bcoo" if cusparse else "segment_sum"
 
 

@@ -1,11 +1,18 @@
 """The benchmarks run at toy size and say what they measured."""
 
 import json
+from pathlib import Path
 
 import jax
 import pytest
 
-from experiments import benchmark_rp, benchmark_scaling, benchmark_spmm, common
+from experiments import (
+    benchmark_rp,
+    benchmark_scaling,
+    benchmark_spmm,
+    common,
+    speed_table,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +97,9 @@ def test_whole_runs_are_measured_beside_their_targets(tmp_path):
     assert found["sweep"]["products"] > 0
     assert len(found["sweep"]["val"]) == 7
     assert found["import"]["added_seconds"] < 60
+
+
+def test_the_tables_of_the_readme_are_made_of_the_records():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    shown = readme.split("<!-- speed -->\n")[1].split("\n<!-- /speed -->")[0]
+    assert shown == speed_table.section(speed_table.RESULTS)

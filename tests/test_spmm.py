@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -486,6 +487,11 @@ def test_the_backend_is_chosen_by_platform(monkeypatch):
     ):
         monkeypatch.setattr(jax, "default_backend", lambda platform=platform: platform)
         assert prepared("symmetric", "auto")[1].backend == backend
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(
+        jax, "config", types.SimpleNamespace(jax_bcoo_cusparse_lowering=True)
+    )
+    assert spmm._fastest() == "bcoo"
 
 
 @needs_cpu

@@ -213,8 +213,8 @@ def _krylov_form(
         at = np.array([step])
         out = _initial(problem, split)
         a = modes(at)[0].reshape(num_classes, num_vectors)
-        moved = np.einsum("cmr,cm->rc", basis.images[split], a)
-        left = np.einsum("cml,cm->lc", basis.vectors[split], residual(at)[0])
+        moved = _combined(basis.images, split, a)
+        left = _combined(basis.vectors, split, residual(at)[0])
         inside = rest < len(out)
         # Nodes that pad a part, or stand in two, are all the same node's value.
         out[rest[inside]] += moved[inside]
@@ -229,6 +229,15 @@ def _krylov_form(
         lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),
         krylov.convergence(basis, split, step_size),
     )
+
+
+def _combined(array: Array, split: int, mix: np.ndarray) -> np.ndarray:
+    return np.asarray(_combine(array, split, mix.astype(array.dtype)))
+
+
+@jax.jit
+def _combine(array, split, mix):
+    return jnp.einsum("cmr,cm->rc", array[split], mix, precision="highest")
 
 
 @jax.jit

@@ -1,0 +1,90 @@
+"""README's speed section, from the records of the benchmarks.
+
+python -m experiments.speed_table            # prints it
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    """Print the section."""
+    print(section(RESULTS))
+
+
+def section(folder: Path) -> str:
+    """Return the tables that the records give, as Markdown."""
+    spmm, rp, scaling = (
+        json.loads((folder / f"benchmark_{name}.json").read_text())
+        for name in ("spmm", "rp", "scaling")
+    )
+    return "\n".join([
+        *_beside(spmm),
+        "",
+        *_whole(rp),
+        "",
+        _sentences(spmm, rp, scaling),
+    ])
+
+
+def _beside(record: dict[str, Any]) -> list[str]:
+    product = record["products"]["arxiv"]
+    hop, steps = product["milliseconds"], record["steps"]["milliseconds"]
+    hop = {name: pair["median"] for name, pair in hop.items()}
+    steps = {name: pair["median"] for name, pair in steps.items()}
+    floor = product["floor_milliseconds"]
+    return [
+        "| on ogbn-arxiv, ms | gnnrp | beside it, in the same run |",
+        "|---|---|---|",
+        f"| adjacency times {product['columns']} columns, a hop of A^K | "
+        f"{hop['gnnrp, inner hop']:.0f} | torch CSR {hop['torch CSR']:.0f}, scipy "
+        f"{hop['scipy CSR']:.0f}, torch COO {hop['torch COO']:.0f}, "
+        f"floor {floor:.1f} |",
+        f"| the same, one call | {hop['gnnrp']:.0f} | in the given order of nodes "
+        f"{hop['gnnrp, natural order']:.0f} |",
+        f"| a step of RP, K = {record['steps']['power']} | {steps['RP']:.0f} | the "
+        f"same in torch COO {steps['RP, torch COO']:,.0f}, PyG LabelPropagation "
+        f"{steps['PyG LabelPropagation']:,.0f}, full-batch GCN training "
+        f"{steps['GCN training']:,.0f} |",
+    ]
+
+
+def _whole(record: dict[str, Any]) -> list[str]:
+    rows = [
+        f"| `gnnrp rp --dataset {name}` | {run['splits']} | {run['seconds']:.0f} s | "
+        f"{run['peak_gigabytes']:.1f} GB |"
+        for name, run in record["commands"].items()
+    ]
+    return [
+        "| whole process, import and compilation included | splits | time | memory |",
+        "|---|---|---|---|",
+        *rows,
+    ]
+
+
+def _sentences(
+    spmm: dict[str, Any], rp: dict[str, Any], scaling: dict[str, Any]
+) -> str:
+    rules = spmm["rules"]["ratio_to_product"]
+    grid, largest = rp["sweep"], scaling["sizes"][-1]
+    return (
+        f"Reverse mode, forward mode and `vmap` of the product cost "
+        f"{rules['reverse mode']:.2f}, {rules['forward mode']:.2f} and "
+        f"{rules['vmap']:.2f} of it.\n"
+        f"All {len(grid['step sizes'])} step sizes of the paper's grid, 100 steps "
+        f"each, on ogbn-arxiv: {grid['products']:.0f} products,\n"
+        f"{grid['seconds']:.0f} s. A random graph of {largest['nodes']:,} nodes and "
+        f"{largest['entries']:,} entries: {largest['median']:.1f} s\n"
+        f"a product of {scaling['columns']} columns, {largest['rp_seconds']:.0f} s for "
+        f"{largest['rp_steps']} steps with K = 8, {scaling['peak_gigabytes']:.1f} GB;\n"
+        f"time grows as entries^{scaling['exponent']:.2f} from "
+        f"{scaling['sizes'][0]['entries']:,} entries on, since small graphs\n"
+        "stay in the cache."
+    )
+
+
+if __name__ == "__main__":
+    main()
