@@ -75,6 +75,8 @@ class Rp:
     """How the steps are computed."""
     precision: _Precision = None
     """Of the computation."""
+    split: int | None = None
+    """Only this one of the splits, counted from 0."""
     seed: int = 0
     """Of random splits and of the generated graph."""
     json: bool = False
@@ -98,6 +100,8 @@ class Rp:
         dataset = datasets.load(
             self.dataset, self.data_dir, download=self.download, seed=self.seed
         )
+        if self.split is not None:
+            dataset = datasets.with_split(dataset, self.split)
         loaded = time.perf_counter() - began
         settings = self._settings(has_features=dataset.features is not None)
         target = self._target(dataset.name)

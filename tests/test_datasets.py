@@ -150,6 +150,18 @@ def test_a_seed_that_is_none_is_named(seed):
         datasets.load("sbm", seed=seed)
 
 
+def test_one_split_may_be_taken(tmp_path):
+    miniatures.heterophilous(tmp_path / "tolokers")
+    data = datasets.load("tolokers", tmp_path)
+    assert len(data.splits.train) == 10
+    one = datasets.with_split(data, 3)
+    for part, whole in zip(one.splits, data.splits, strict=True):
+        np.testing.assert_array_equal(part, whole[3:4])
+    for absent in (-1, 10):
+        with pytest.raises(ValueError, match="split must be at"):
+            datasets.with_split(data, absent)
+
+
 @pytest.mark.parametrize("label", [-1, 5])
 @pytest.mark.parametrize("part", ["train", "val", "test"])
 def test_a_masked_label_that_is_no_class_is_refused(label, part):

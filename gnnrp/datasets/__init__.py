@@ -16,6 +16,7 @@ from gnnrp.datasets import _search, heterophilous, ogb, sbm, splits, webkb
 from gnnrp.datasets.catalog import SOURCES, Source
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.datasets.statistics import Published, Statistics, published, statistics
+from gnnrp.types import Split
 
 __all__ = [
     "Dataset",
@@ -29,6 +30,7 @@ __all__ = [
     "splits",
     "statistics",
     "targets",
+    "with_split",
 ]
 
 DEMO_FRACTION = 0.5  # homophilic edges of load("sbm"): features and graph both help
@@ -93,6 +95,18 @@ def load(
         _search.refuse(name, root)
     source, folder = found or _search.fetch(name, root)
     return _read(source, folder, name, seed)
+
+
+def with_split(dataset: Dataset, index: int) -> Dataset:
+    """Return the data set with only one of its splits.
+
+    Raises:
+        ValueError: it has no such split.
+    """
+    index = _checks.count("split", index, 0, len(dataset.splits.train) - 1)
+    return dataset._replace(
+        splits=Split(*(part[index : index + 1] for part in dataset.splits))
+    )
 
 
 def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
