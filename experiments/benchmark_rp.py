@@ -88,7 +88,12 @@ def curve(config: Config) -> dict[str, float]:
     data = datasets.load(config.curve, config.data_dir)
     settings = presets.settings(config.curve)
     matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    flow = pipeline.build_similarity(matrix, data.features, settings, num_train=1)
+    flow = pipeline.build_similarity(
+        matrix,
+        data.features,
+        settings,
+        num_train=int(data.splits.train.sum(axis=1).max()),
+    )
 
     def run() -> object:
         return residual.run(

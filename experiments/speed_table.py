@@ -81,8 +81,7 @@ def _sentences(
         f"a product of {scaling['columns']} columns, {largest['rp_seconds']:.0f} s for "
         f"{largest['rp_steps']} steps with K = 8, {scaling['peak_gigabytes']:.1f} GB;\n"
         f"time grows as entries^{scaling['exponent']:.2f} from "
-        f"{scaling['sizes'][0]['entries']:,} entries on, since small graphs\n"
-        "stay in the cache."
+        f"{scaling['sizes'][0]['entries']:,} entries on."
     )
 
 

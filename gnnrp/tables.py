@@ -50,8 +50,8 @@ def of_run(record: dict[str, Any]) -> str:
 def warnings(record: dict[str, Any], dataset: datasets.Dataset) -> list[str]:
     """Return a sentence on each thing that a reader of the table should know."""
     told = []
-    preset = presets.SETTINGS[dataset.name]
-    if preset.kernel is not None and dataset.features is None:
+    preset = presets.SETTINGS.get(dataset.name)
+    if preset is not None and preset.kernel is not None and dataset.features is None:
         told.append(
             f"{dataset.name} has no features here: the graph alone, not the published "
             "settings"

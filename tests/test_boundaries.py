@@ -80,9 +80,11 @@ def test_columns_that_do_not_exist_are_refused(world, index):
 @pytest.mark.parametrize("step_size", [-1.0, 0.0, np.nan, np.inf])
 def test_convergence_of_no_step_size_is_refused(world, step_size):
     factors = exact.factorize(world[0][:, :4], np.arange(4))
-    for ask in (exact.convergence, lambda f, r, **s: exact.residual_norms(f, r, s)):
-        with pytest.raises(Exception, match="step_size"):
-            ask(factors, np.ones((4, 1)), step_size=step_size)
+    start, steps = np.ones((4, 1)), np.arange(3)
+    with pytest.raises(ValueError, match="step_size must be positive"):
+        exact.convergence(factors, start, step_size=step_size)
+    with pytest.raises(ValueError, match="step_size must be positive"):
+        exact.residual_norms(factors, start, steps, step_size=step_size)
 
 
 def test_no_training_node_is_refused_by_the_factorization():

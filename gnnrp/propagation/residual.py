@@ -40,7 +40,7 @@ class Report(NamedTuple):
     diverged: Bool[np.ndarray, "*s"]  # the residual grew, or is not finite
     convergence: tuple[exact.Convergence, ...] | None  # one a split; None: not known
     error: float  # estimated relative error of the predictions ("krylov"), else 0
-    columns: int  # that S was applied to; the step sizes of ``run_all`` share them
+    columns: int  # that S was applied to; closed forms share them among step sizes
 
 
 class Trajectory(NamedTuple):
@@ -90,7 +90,7 @@ def run(
         metric: such as ``metrics.accuracy``.
         residual_fn: see ``losses``.
         initial: F_0, zero if left out; predictions of another model, say.
-        method: see above.
+        method: see ``run``.
         select: "first" or "last" of several best steps.
         patience: stop after so many steps without a better validation value.
         callback: called with (done, total) now and then.
@@ -141,18 +141,18 @@ def run_all(
     sizes are columns of one product.
 
     Args:
-        similarity: as all others, see ``run``.
-        targets: see above.
-        split: see above.
+        similarity: see ``run``.
+        targets: see ``run``.
+        split: see ``run``.
         step_sizes: η, each positive.
         num_steps: see ``run``.
-        metric: see above.
-        residual_fn: see above.
-        initial: see above.
-        method: see above.
-        select: see above.
-        patience: see above; each step size has its own.
-        callback: see above.
+        metric: see ``run``.
+        residual_fn: see ``run``.
+        initial: see ``run``.
+        method: see ``run``.
+        select: see ``run``.
+        patience: see ``run``; each step size has its own.
+        callback: see ``run``.
 
     Raises:
         ValueError: as ``run``; no step size.
