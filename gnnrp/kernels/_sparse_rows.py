@@ -23,9 +23,9 @@ class SparseRows:
 
     matrix: spmm.Matrix  # X
     columns: Int[
-        Array, "p r"
+        Array, "n r"
     ]  # of each row's entries; d, which is none, in the padding
-    values: Float[Array, "p r"]
+    values: Float[Array, "n r"]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -37,13 +37,13 @@ class SparseRows:
         """The dtype of the entries."""
         return self.values.dtype
 
-    def squares(self) -> Float[Array, " p"]:
+    def squares(self) -> Float[Array, " n"]:
         """Return |x_i|^2."""
         return jnp.sum(self.values**2, axis=1)
 
     def inner(
         self, columns: Int[Array, "b r"], values: Float[Array, "b r"]
-    ) -> Float[Array, "b p"]:
+    ) -> Float[Array, "b n"]:
         """Return <x_i, x_j> for the rows i of a block and all j."""
         num_rows = len(columns)
         block = jnp.zeros((self.shape[1], num_rows), values.dtype)

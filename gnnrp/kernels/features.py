@@ -72,22 +72,23 @@ __all__ = [
 class FeatureKernel:
     """V -> diag(scale) Kg (diag(scale) V), Kg evaluated block by block at each product.
 
-    The features carry a few rows of padding, so that all blocks are equal; their scale
-    is zero.
+    All blocks have equally many rows; the last one begins early and repeats some.
     """
 
-    features: Float[Array, "p d"] | SparseRows
-    scale: Float[Array, " p"]
+    features: Float[Array, "n d"] | SparseRows
+    scale: Float[Array, " n"]
     gamma: Scalar
-    num_nodes: int = dataclasses.field(metadata={"static": True})
     block_size: int = dataclasses.field(metadata={"static": True})
     gram_fn: GramFn = dataclasses.field(metadata={"static": True})
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return the product; memory: one block of rows beside V and the result."""
-        padded = jnp.pad(v, ((0, len(self.scale) - self.num_nodes), (0, 0)))
-        product = self.scale[:, None] * _blocked(self, self.scale[:, None] * padded)
-        return product[: self.num_nodes]
+        v = self.scale[:, None] * v
+
+        def body(gram, _):
+            return jnp.matmul(gram, v, precision=jax.lax.Precision.HIGHEST)
+
+        return self.scale[:, None] * _over_blocks(self, body, v.shape[1])
 
 
 def build(
@@ -123,22 +124,18 @@ def build(
     num_nodes = x.shape[0]
     most = _sparse_rows.BLOCK if scipy.sparse.issparse(x) else num_nodes
     row_bytes = max(1, num_nodes * x.dtype.itemsize)
-    block_size = max(1, min(most, num_nodes, block_bytes // row_bytes))
-    padding = -num_nodes % block_size
-    inside = jnp.arange(num_nodes + padding) < num_nodes
+    block_size = min(most, num_nodes, max(1, block_bytes // row_bytes))
     result = FeatureKernel(
-        features=_padded(x, padding),
-        scale=inside.astype(x.dtype),
+        features=_on_device(x),
+        scale=jnp.ones(num_nodes, x.dtype),
         gamma=jnp.asarray(gamma, x.dtype),
-        num_nodes=num_nodes,
         block_size=block_size,
         gram_fn=kernel,
     )
     if not normalized:
         return result
     scale = checked_scale(np.asarray(jax.jit(_row_sums)(result)))
-    scale = jnp.pad(jnp.asarray(scale, x.dtype), (0, padding))
-    return dataclasses.replace(result, scale=scale)
+    return dataclasses.replace(result, scale=jnp.asarray(scale, x.dtype))
 
 
 def matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
@@ -155,7 +152,7 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
         ValueError: the kernel is normalized already; a row sum is not positive and
             finite.
     """
-    if not np.isin(np.asarray(kernel.scale), (0, 1)).all():
+    if np.any(np.asarray(kernel.scale) != 1):
         msg = "the kernel is normalized already; build it with normalized=False"
         raise ValueError(msg)
     gram = matrix(kernel)
@@ -165,19 +162,15 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
 
 def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
     """Return rows of Kg, without the scale."""
-    x, gamma = kernel.features, jnp.asarray(kernel.gamma, kernel.features.dtype)
+    x = kernel.features
     if isinstance(x, SparseRows):
-        squares = x.squares()
-        inner = x.inner(x.columns[index], x.values[index])
-        gram = OF_INNER[kernel.gram_fn](inner, squares[index], squares, gamma)
-    else:
-        gram = kernel.gram_fn(x[index], x, gamma)
-    return gram[:, : kernel.num_nodes]
+        return _gram(kernel, (x.columns[index], x.values[index], x.squares()[index]))
+    return _gram(kernel, (x[index],))
 
 
 def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
     """Return the diagonal of Kg, without the scale."""
-    x, gamma = kernel.features, jnp.asarray(kernel.gamma, kernel.features.dtype)
+    x, gamma = kernel.features, _gamma(kernel)
     if isinstance(x, SparseRows):
         of_inner = OF_INNER[kernel.gram_fn]
         full = jax.vmap(lambda square: of_inner(square[None], square, square, gamma))(
@@ -185,19 +178,11 @@ def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
         )
     else:
         full = jax.vmap(lambda row: kernel.gram_fn(row, row, gamma))(x[:, None])
-    return full[: kernel.num_nodes, 0, 0]
+    return full[:, 0, 0]
 
 
-def _padded(x: Any, rows: int) -> Float[Array, "p d"] | SparseRows:
-    """Lay features out on device, with more rows that a scale of zero will cancel.
-
-    The padding repeats a row: a kernel need not be finite at any other point.
-    """
-    if not scipy.sparse.issparse(x):
-        return jnp.pad(jnp.asarray(x), ((0, rows), (0, 0)), mode="edge")
-    last = np.full(rows, x.shape[0] - 1)
-    stacked = scipy.sparse.vstack([x, x[last]]) if rows else x
-    return _sparse_rows.build(scipy.sparse.csr_array(stacked))
+def _on_device(x: Any) -> Float[Array, "n d"] | SparseRows:
+    return _sparse_rows.build(x) if scipy.sparse.issparse(x) else jnp.asarray(x)
 
 
 def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -225,43 +210,52 @@ def _scaled(
     return scale[:, None] * gram * scale
 
 
-def _over_blocks(
-    kernel: FeatureKernel, body: Callable[[Float[Array, "b p"]], Array]
-) -> Array:
-    """Return what ``body`` makes of each row block of Kg, one after the other."""
-    x = kernel.features
+def _gamma(kernel: FeatureKernel) -> Float[Array, ""]:
     # γ takes the features' type, so that a float64 γ does not promote float32 features.
-    gamma = jnp.asarray(kernel.gamma, x.dtype)
+    return jnp.asarray(kernel.gamma, kernel.features.dtype)
 
-    def blocks(rows):
-        return rows.reshape(-1, kernel.block_size, rows.shape[1])
 
+def _gram(kernel: FeatureKernel, part: tuple[Array, ...]) -> Float[Array, "b n"]:
+    """Return rows of Kg, from these rows of the features (see ``rows``)."""
+    x = kernel.features
     if isinstance(x, SparseRows):
-        squares = x.squares()
+        columns, values, squares = part
+        inner = x.inner(columns, values)
         of_inner = OF_INNER[kernel.gram_fn]
-        parts = blocks(x.columns), blocks(x.values), blocks(squares[:, None])
-        return jax.lax.map(
-            lambda part: body(
-                of_inner(x.inner(*part[:2]), part[2][:, 0], squares, gamma)
-            ),
-            parts,
-        )
-    return jax.lax.map(lambda rows: body(kernel.gram_fn(rows, x, gamma)), blocks(x))
+        return of_inner(inner, squares, x.squares(), _gamma(kernel))
+    return kernel.gram_fn(part[0], x, _gamma(kernel))
 
 
-def _blocked(kernel: FeatureKernel, v: Float[Array, "p k"]) -> Float[Array, "p k"]:
-    def body(gram):
-        return jnp.matmul(gram, v, precision=jax.lax.Precision.HIGHEST)
+def _over_blocks(
+    kernel: FeatureKernel,
+    body: Callable[[Float[Array, "b n"], Int[Array, ""]], Float[Array, "b k"]],
+    width: int,
+) -> Float[Array, "n k"]:
+    """Return what ``body`` makes of each row block of Kg and its first row's number.
 
-    return _over_blocks(kernel, body).reshape(v.shape)
+    Results are written where they belong: stacked blocks would be held twice.
+    """
+    x, size = kernel.features, kernel.block_size
+    num_nodes = x.shape[0]
+    parts = (x.columns, x.values, x.squares()) if isinstance(x, SparseRows) else (x,)
+
+    def write(i, result):
+        first = jnp.minimum(i * size, num_nodes - size)
+        block = [jax.lax.dynamic_slice_in_dim(part, first, size) for part in parts]
+        made = body(_gram(kernel, tuple(block)), first)
+        return jax.lax.dynamic_update_slice_in_dim(result, made, first, 0)
+
+    result = jnp.zeros((num_nodes, width), x.dtype)
+    return jax.lax.fori_loop(0, -(-num_nodes // max(size, 1)), write, result)
 
 
 def _row_sums(kernel: FeatureKernel) -> Float[Array, " n"]:
-    return _blocked(kernel, kernel.scale[:, None])[: kernel.num_nodes, 0]
+    return kernel(jnp.ones((kernel.features.shape[0], 1), kernel.features.dtype))[:, 0]
 
 
 def _matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
-    gram = _over_blocks(kernel, lambda gram: gram[:, : kernel.num_nodes])
-    scale = kernel.scale[: kernel.num_nodes]
-    gram = gram.reshape(-1, kernel.num_nodes)[: kernel.num_nodes]
-    return scale[:, None] * gram * scale
+    def body(gram, first):
+        own = jax.lax.dynamic_slice_in_dim(kernel.scale, first, kernel.block_size)
+        return own[:, None] * gram * kernel.scale
+
+    return _over_blocks(kernel, body, kernel.features.shape[0])

@@ -157,8 +157,8 @@ def nystrom(
     Source: Williams and Seeger 2001.
     """
     built = dense.build(features, kernel, gamma=gamma, normalized=False)
-    num_landmarks = _checks.count("num_landmarks", num_landmarks, 1, built.num_nodes)
-    draw = jax.random.permutation(key, built.num_nodes)[:num_landmarks]
+    num_landmarks = _checks.count("num_landmarks", num_landmarks, 1, len(built.scale))
+    draw = jax.random.permutation(key, len(built.scale))[:num_landmarks]
     C = np.asarray(dense.rows(built, draw), np.float64).T
     values, Q = scipy.linalg.eigh(C[np.asarray(draw)])
     noise = num_landmarks * float(jnp.finfo(built.scale.dtype).eps) * values[-1]
