@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax.experimental import sparse
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _checks, _order
 from gnnrp._spmm_rules import KERNELS, Pattern, product
@@ -94,7 +94,14 @@ def prepare(
     if order is not None:
         csr = scipy.sparse.csr_array(csr[order[0]][:, order[0]])
         csr.sort_indices()
-        csc = csr.tocsc()
+        order = jnp.asarray(order, dtype=jnp.int32)
+    return _laid_out(csr, order, backend)
+
+
+def _laid_out(csr: scipy.sparse.csr_array, order: Array | None, backend: str) -> Matrix:
+    """Return the matrix of sorted entries that stand in this order already."""
+    csc = csr.tocsc()
+    csc.sort_indices()
     pattern = _pattern(csr.indptr, csr.indices, None, backend)
     if _is_symmetric(csr, csc):
         transposed = pattern
@@ -108,7 +115,7 @@ def prepare(
         data=jnp.asarray(csr.data),
         pattern=pattern,
         transposed=transposed,
-        order=None if order is None else jnp.asarray(order, dtype=jnp.int32),
+        order=order,
         shape=cast(tuple[int, int], csr.shape),
         backend=backend,
     )
@@ -172,11 +179,40 @@ def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:
     return iterate(matrix, lambda new, *_: new, v, 1)
 
 
+def on_support(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
+    """Return A without the columns outside a set of nodes, in A's order of nodes.
+
+    It multiplies vectors that vanish there as A does, and skips what would be zero.
+
+    Args:
+        matrix: A, from ``prepare``.
+        support: of the vectors, one value a column of A.
+
+    Raises:
+        ValueError: the mask does not fit.
+    """
+    if support.shape != matrix.shape[1:]:
+        msg = f"the support must have shape {matrix.shape[1:]}, got {support.shape}"
+        raise ValueError(msg)
+    if matrix.order is not None:
+        support = support[np.asarray(matrix.order[0])]
+    columns, rows = (np.asarray(part) for part in matrix.pattern[1::-1])
+    pointers = rows if matrix.backend == "bcsr" else _pointers(rows, matrix.shape[0])
+    kept = support[columns]
+    before = np.concatenate([[0], np.cumsum(kept)])
+    csr = scipy.sparse.csr_array(
+        (np.asarray(matrix.data)[kept], columns[kept], before[pointers]), matrix.shape
+    )
+    return _laid_out(csr, matrix.order, matrix.backend)
+
+
 def iterate(
     matrix: Callable[[jax.Array], jax.Array],
     update_fn: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
     v: jax.Array,
     num_steps: int,
+    *,
+    first: Matrix | None = None,
 ) -> jax.Array:
     """Repeat V <- update_fn(A V, V, V_0), entering the matrix's node order only once.
 
@@ -185,6 +221,8 @@ def iterate(
         update_fn: acts on each row alone; it sees the product, V, and V at the start.
         v: V_0.
         num_steps: how often.
+        first: stands in for the matrix in the first step, in the same order of nodes;
+            from ``on_support``.
 
     Raises:
         TypeError: a side of complex numbers.
@@ -202,11 +240,10 @@ def iterate(
     start = (v[:, None] if v.ndim == 1 else v).astype(wide)
     if matrix.order is not None:
         start = start[matrix.order[0]]
-    data = matrix.data.astype(wide)
 
-    def hop(w):
+    def hop(matrix, w):
         new = product(
-            data,
+            matrix.data,
             matrix.pattern,
             matrix.transposed,
             w,
@@ -215,10 +252,15 @@ def iterate(
         )
         return update_fn(new, w, start)
 
+    matrix = dataclasses.replace(matrix, data=matrix.data.astype(wide))
+    end = start
+    if first is not None and num_steps > 0:
+        end = hop(dataclasses.replace(first, data=first.data.astype(wide)), end)
+        num_steps -= 1
     if num_steps == 1:  # also serves matrices that are not square
-        end = hop(start)
+        end = hop(matrix, end)
     else:
-        end = jax.lax.fori_loop(0, num_steps, lambda _, w: hop(w), start)
+        end = jax.lax.fori_loop(0, num_steps, lambda _, w: hop(matrix, w), end)
     if matrix.order is not None:
         end = end[matrix.order[1]]
     end = end.astype(dtype)
@@ -236,6 +278,11 @@ def _pattern(
     return Pattern(
         as_index(rows), as_index(indices), None if order is None else as_index(order)
     )
+
+
+def _pointers(rows: np.ndarray, num_rows: int) -> np.ndarray:
+    """Return where each row begins, from the row of each entry, sorted."""
+    return np.searchsorted(rows, np.arange(num_rows + 1))
 
 
 def _same_pattern(csr: scipy.sparse.csr_array, csc: scipy.sparse.csc_array) -> bool:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from gnnrp import _checks
 from gnnrp.propagation import _curves, _forms, _iterated, exact, losses, selection
 from gnnrp.propagation.problem import Problem, make_problem
-from gnnrp.propagation.similarity import as_pytree
+from gnnrp.propagation.similarity import as_pytree, on_support
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 METHODS = ("auto", "exact", "krylov", "iterate")
@@ -178,6 +178,7 @@ def run_all(
     method, reason = _choose(
         method, similarity, problem, residual_fn, num_steps, len(step_sizes)
     )
+    similarity = on_support(similarity, problem.train.any(axis=0))
     limit = np.iinfo(np.int32).max if patience is None else patience
     choice = {"rule": select, "patience": jnp.asarray(limit, jnp.int32)}
     if method == "iterate":

@@ -10,11 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import spmm
 from gnnrp.propagation import label
 from gnnrp.types import LinearMap, Scalar
+
+_MOST_SUPPORT = 0.9  # beyond which a second matrix does not pay
 
 
 def _static() -> Any:
@@ -31,10 +33,13 @@ class Power:
 
     adjacency: LinearMap
     power: int = _static()
+    first: spmm.Matrix | None = None  # see ``on_support``
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return A^K V."""
-        return spmm.iterate(self.adjacency, lambda new, *_: new, v, self.power)
+        return spmm.iterate(
+            self.adjacency, lambda new, *_: new, v, self.power, first=self.first
+        )
 
 
 @jax.tree_util.register_dataclass
@@ -51,6 +56,7 @@ class LazyWalk:
     adjacency: LinearMap
     power: int = _static()
     alpha: Scalar = 1.0
+    first: spmm.Matrix | None = None  # see ``on_support``
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return (α A + (1 - α) I)^K V."""
@@ -59,7 +65,7 @@ class LazyWalk:
             alpha = jnp.asarray(self.alpha, old.dtype)
             return alpha * new + (1 - alpha) * old
 
-        return spmm.iterate(self.adjacency, hop, v, self.power)
+        return spmm.iterate(self.adjacency, hop, v, self.power, first=self.first)
 
 
 @jax.tree_util.register_dataclass
@@ -94,10 +100,12 @@ class Sandwich:
 
     outer: LinearMap
     inner: LinearMap
+    right: LinearMap | None = None  # B where V comes in, see ``on_support``
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return B M B V."""
-        return self.outer(self.inner(self.outer(v)))
+        right = self.outer if self.right is None else self.right
+        return self.outer(self.inner(right(v)))
 
 
 @jax.tree_util.register_dataclass
@@ -131,6 +139,31 @@ class Probability:
         """Return D S D V."""
         slope = self.probabilities * (1 - self.probabilities)
         return slope * self.similarity(slope * v)
+
+
+def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> LinearMap:
+    """Return a map that equals S on V that vanish outside some nodes, and does less.
+
+    Its first hop skips the other columns of the matrix. A map that does not begin with
+    a hop, or of which they are less than a tenth, stays as it is.
+
+    Args:
+        similarity: the map.
+        support: where V may differ from zero.
+    """
+    if support.mean() > _MOST_SUPPORT:
+        return similarity
+    if isinstance(similarity, spmm.Matrix):
+        return spmm.on_support(similarity, support)
+    if isinstance(similarity, Sandwich):
+        right = on_support(similarity.outer, support)
+        return dataclasses.replace(similarity, right=right)
+    if isinstance(similarity, Power | LazyWalk):
+        matrix = similarity.adjacency
+        if isinstance(matrix, spmm.Matrix) and similarity.power > 0:
+            first = spmm.on_support(matrix, support)
+            return dataclasses.replace(similarity, first=first)
+    return similarity
 
 
 def as_pytree(similarity: LinearMap) -> LinearMap:

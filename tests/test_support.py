@@ -1,0 +1,121 @@
+"""Where vectors vanish, the first hop skips the columns, and nothing else changes."""
+
+import generators
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from generators import N, every_similarity
+
+from gnnrp import metrics, spmm
+from gnnrp.propagation import residual, similarity
+from gnnrp.types import Split
+
+product = jax.jit(lambda S, v: S(v))
+SUPPORT = np.arange(N) % 3 == 0
+
+
+def supported(columns=4):
+    v = np.random.default_rng(0).standard_normal((N, columns))
+    return jnp.asarray(np.where(SUPPORT[:, None], v, 0))
+
+
+@pytest.mark.parametrize("backend", spmm.BACKENDS)
+@pytest.mark.parametrize("kind", ["symmetric", "nonsymmetric", "rectangular"])
+def test_a_matrix_on_a_support_holds_its_columns_alone(backend, kind):
+    rng = np.random.default_rng(1)
+    dense = np.where(rng.random((N, N)) < 0.4, rng.standard_normal((N, N)), 0)
+    dense = dense + dense.T if kind == "symmetric" else dense
+    dense = dense[: N - 3] if kind == "rectangular" else dense
+    matrix = spmm.prepare(scipy.sparse.csr_array(dense), backend=backend)
+    part = spmm.on_support(matrix, SUPPORT)
+    expected = dense * SUPPORT
+    assert part.data.size == np.count_nonzero(expected)
+    np.testing.assert_allclose(product(part, jnp.eye(N)), expected, rtol=1e-14)
+    np.testing.assert_array_equal(
+        product(part, supported()), product(matrix, supported())
+    )
+    transposed = jax.linear_transpose(lambda v: part(v), jnp.ones((N, 2)))
+    (found,) = jax.jit(transposed)(jnp.ones((len(dense), 2)))
+    np.testing.assert_allclose(found[:, 0], expected.sum(axis=0), atol=1e-14)
+
+
+def test_a_reordered_matrix_keeps_its_order():
+    n = 400
+    ring = np.arange(n)
+    mixed = np.random.default_rng(0).permutation(n)
+    edges = mixed[np.stack([ring, (ring + 1) % n])]
+    csr = scipy.sparse.coo_array((np.ones(n), tuple(edges)), shape=(n, n)).tocsr()
+    matrix = spmm.prepare(csr + csr.T, reorder=True)
+    support = np.arange(n) < 100
+    part = spmm.on_support(matrix, support)
+    np.testing.assert_array_equal(part.order, matrix.order)
+    v = jnp.where(support[:, None], jnp.ones((n, 2)), 0)
+    np.testing.assert_array_equal(product(part, v), product(matrix, v))
+
+
+def test_a_support_of_another_length_is_refused():
+    matrix = spmm.prepare(scipy.sparse.eye_array(N, format="csr"))
+    with pytest.raises(ValueError, match=rf"shape \({N},\), got \({N - 1},\)"):
+        spmm.on_support(matrix, SUPPORT[:-1])
+
+
+@every_similarity
+def test_a_map_on_a_support_is_the_map(case):
+    S = case.make(generators.world(0))
+    found = product(
+        similarity.as_pytree(similarity.on_support(S, SUPPORT)), supported()
+    )
+    expected = case.dense(generators.world(0)) @ supported()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("power", [0, 1, 3])
+@pytest.mark.parametrize("make", [similarity.Power, similarity.LazyWalk])
+def test_only_the_first_hop_skips(make, power):
+    rng = np.random.default_rng(2)
+    dense = rng.standard_normal((N, N))
+    matrix = spmm.prepare(scipy.sparse.csr_array(dense))
+    S = make(matrix, power)
+    part = similarity.on_support(S, SUPPORT)
+    found = product(part, jnp.eye(N)[:, SUPPORT])
+    expected = np.linalg.matrix_power(dense, power)[:, SUPPORT]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    if power:
+        assert part.first.data.size == N * SUPPORT.sum()
+    else:
+        assert part is S
+
+
+def test_a_support_of_nearly_all_nodes_needs_no_second_matrix():
+    S = similarity.Power(spmm.prepare(scipy.sparse.eye_array(N, format="csr")), 2)
+    assert similarity.on_support(S, np.ones(N, bool)) is S
+
+
+@pytest.mark.parametrize("method", residual.METHODS[1:])
+def test_runs_skip_what_no_split_trains_on(method, monkeypatch):
+    seen = []
+
+    def spy(S, support):
+        seen.append(support)
+        return similarity.on_support(S, support)
+
+    rng = np.random.default_rng(3)
+    dense = rng.random((N, N))
+    S = similarity.Power(spmm.prepare(scipy.sparse.csr_array(dense + dense.T)), 2)
+    train = np.stack([np.arange(N) % 3 == 0, np.arange(N) % 4 == 0])
+    val = np.tile(np.arange(N) % 3 == 1, (2, 1)) & ~train
+    split = Split(train, val, ~(train | val))
+    settings = {
+        "step_size": 0.5 / N**2,
+        "num_steps": 5,
+        "metric": metrics.accuracy,
+        "method": method,
+    }
+    targets = np.eye(3)[np.arange(N) % 3]
+    plain = residual.run(lambda v: S(v), targets, split, **settings)
+    monkeypatch.setattr(residual, "on_support", spy)
+    found = residual.run(S, targets, split, **settings)
+    np.testing.assert_allclose(found.predictions, plain.predictions, rtol=1e-9)
+    np.testing.assert_array_equal(seen, [train.any(axis=0)])
