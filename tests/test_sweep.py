@@ -212,3 +212,40 @@ def test_any_similarity_may_be_swept(world):
     )
     np.testing.assert_array_equal(found.val, expected.best_val)
     assert progress == [(1, 1)]
+
+
+@pytest.mark.parametrize("powers", [(0, 1, 3), (3, 1)])
+def test_ascending_powers_take_their_first_product_from_the_one_before(
+    world, powers, monkeypatch
+):
+    matrix, targets, split = world
+    settings = {
+        "num_steps": STEPS,
+        "metric": metrics.accuracy,
+        "step_sizes": GRID,
+        "method": "krylov",
+    }
+    sent = []
+    run_all = residual.run_all
+
+    def spy(S, *args, **more):
+        found = run_all(S, *args, **more)
+        sent.append((more["sent"], found[0].report.columns))
+        return found
+
+    monkeypatch.setattr(residual, "run_all", spy)
+    found = sweep.run(matrix, targets, split, powers=powers, **settings)
+    for power, (first, columns) in zip(powers, sent, strict=True):
+        apart = run_all(similarity.Power(matrix, power), targets, split, **settings)
+        at = found.power == power
+        val = np.concatenate([each.best_val for each in apart])
+        np.testing.assert_array_equal(found.val[at], val)
+        if powers[0] < powers[-1]:
+            A = np.asarray(jax.jit(spmm.matmul)(matrix, np.eye(N)))
+            start = np.where(split.train[..., None], targets, 0)
+            expected = np.linalg.matrix_power(A, power) @ start  # (s, n, c)
+            np.testing.assert_allclose(first, expected.swapaxes(0, 1), atol=1e-13)
+            assert columns == apart[0].report.columns - first[0].size
+        else:
+            assert first is None
+            assert columns == apart[0].report.columns

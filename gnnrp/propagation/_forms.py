@@ -51,11 +51,13 @@ def build(
     step_sizes: Sequence[float],
     num_steps: int,
     max_bytes: int,
+    sent: Float[Array, "n s c"] | None,
     callback: Callable[[int, int], None] | None,
 ) -> tuple[list[list[Form]], Cost]:
     """Return the closed form of each split, for each step size, and what it cost.
 
     What costs products with S, eigenvectors or a Krylov space, all step sizes share.
+    The latter begins with S [R_0, 0], which may be known already.
     """
     if method == "exact":
         made = []
@@ -72,7 +74,7 @@ def build(
     others = krylov.padded_index(~seen)
     rest = np.concatenate([problem.val.index, problem.test.index, others], axis=1)
     places = krylov.layout(problem.train, rest)
-    start = np.pad(_initial_residual(problem), [(0, 0), (0, 1), (0, 0)])
+    start = np.pad(initial_residual(problem), [(0, 0), (0, 1), (0, 0)])
     index = np.asarray(places.train)[..., None]
     residual = np.moveaxis(np.take_along_axis(start, index, axis=1), 2, 1)
     basis = krylov.build(
@@ -82,6 +84,7 @@ def build(
         step_sizes=step_sizes,
         num_steps=num_steps,
         max_vectors=krylov_capacity(problem, max_bytes),
+        sent=sent,
         callback=callback,
     )
     count = range(len(problem.train))
@@ -90,11 +93,11 @@ def build(
         [_krylov_form(basis, places, problem, i, looks[i], at) for i in count]
         for at in step_sizes
     ]
-    sent = basis.eigenvalues.size
-    return made, Cost(basis.error, sent)
+    known = 0 if sent is None else basis.norms.size
+    return made, Cost(basis.error, basis.eigenvalues.size - known)
 
 
-def _initial_residual(problem: Problem) -> Float[np.ndarray, "s n c"]:
+def initial_residual(problem: Problem) -> Float[np.ndarray, "s n c"]:
     """Return [R_0, 0] of each split."""
     start = problem.targets[None]
     if problem.initial is not None:
@@ -134,7 +137,7 @@ def _exact_form(
     step_size: float,
 ) -> Form:
     dtype = problem.targets.dtype
-    residual = _initial_residual(problem)[split, train].astype(np.float64)
+    residual = initial_residual(problem)[split, train].astype(np.float64)
     coefficients = factors.eigenvectors.T @ residual
 
     def modes(steps):

@@ -77,6 +77,7 @@ def build(
     num_steps: int,
     tolerance: float | None = None,
     max_vectors: int = _CAPACITIES[-1],
+    sent: Float[Array, "n s c"] | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> Basis:
     """Grow the space until the predictions at all steps stop changing.
@@ -92,6 +93,7 @@ def build(
             times how much smaller that was than the change before: past its start the
             convergence is faster than geometric. 1e-4 if left out, 1e-10 in float64.
         max_vectors: the most that memory allows; never more than 256.
+        sent: S [R_0, 0], if it is known already.
         callback: called with (vectors so far, most vectors) as the space grows.
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
@@ -116,8 +118,13 @@ def build(
         vectors, images = _with_room(vectors, capacity), _with_room(images, capacity)
         for _ in range(more):
             at = len(diagonal)
-            vectors, image, product = _apply(similarity, places, vectors, vector, at)
-            images = _store(images, image, at)
+            vectors = _store(vectors, vector, at)
+            if at > 0 or sent is None:
+                moved = _send(similarity, places, vector)
+            else:
+                moved = sent * scale.astype(sent.dtype)
+            images = _store(images, _pick(moved, places.rest), at)
+            product = _pick(moved, places.train)
             vector, alpha, beta = _orthogonalize(vectors, vector, product)
             diagonal.append(np.asarray(alpha, np.float64))
             off_diagonal.append(np.asarray(beta, np.float64))
@@ -240,24 +247,23 @@ def _with_room(array: Array, capacity: int) -> Array:
     return jnp.pad(array, [(0, 0), (0, 0), (0, room), (0, 0)]) if room else array
 
 
-def _apply_impl(similarity, places, vectors, vector, at):
-    """Send v through S; return it stored, S v on the rest and on the training nodes."""
+def _send_impl(similarity, places, vector):
+    """Return S v of all nodes, (n, s, c)."""
     num_splits, num_columns, _ = vector.shape
-    vectors = jax.lax.dynamic_update_index_in_dim(vectors, vector, at, 2)
     # Rows are gathered while the columns of a node lie together, which is much faster.
     by_row = jnp.pad(jnp.swapaxes(vector, 1, 2), ((0, 0), (0, 1), (0, 0)))
     spread = jnp.stack([by_row[s][places.position[s]] for s in range(num_splits)], 1)
     product = similarity(spread.reshape(-1, num_splits * num_columns))
-    product = product.reshape(-1, num_splits, num_columns)
+    return product.reshape(-1, num_splits, num_columns)
 
-    def pick(index):
-        rows = [
-            product[:, s].at[index[s]].get(mode="fill", fill_value=0).T
-            for s in range(num_splits)
-        ]
-        return jnp.stack(rows)
 
-    return vectors, pick(places.rest), pick(places.train)
+def _pick_impl(moved, index):
+    """Return the rows that each split looks at, (s, c, r); zero in the padding."""
+    rows = [
+        moved[:, s].at[some].get(mode="fill", fill_value=0).T
+        for s, some in enumerate(index)
+    ]
+    return jnp.stack(rows)
 
 
 def _orthogonalize_impl(vectors, vector, product):
@@ -275,10 +281,11 @@ def _orthogonalize_impl(vectors, vector, product):
     return jnp.where(alive[..., None], scaled, 0), alpha, beta
 
 
-def _store_impl(images, image, at):
-    return jax.lax.dynamic_update_index_in_dim(images, image, at, 2)
+def _store_impl(array, row, at):
+    return jax.lax.dynamic_update_index_in_dim(array, row, at, 2)
 
 
-_apply = jax.jit(_apply_impl, donate_argnums=2)
+_send = jax.jit(_send_impl)
+_pick = jax.jit(_pick_impl)
 _orthogonalize = jax.jit(_orthogonalize_impl)
 _store = jax.jit(_store_impl, donate_argnums=0)

@@ -7,15 +7,14 @@ keeps the best step by validation, and takes the shortest way there (see ``run``
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _checks
 from gnnrp.propagation import _curves, _forms, _iterated, exact, losses, selection
 from gnnrp.propagation.problem import Problem, make_problem
-from gnnrp.propagation.similarity import as_pytree, on_support
+from gnnrp.propagation.similarity import as_pytree, on_support, product
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 METHODS = ("auto", "exact", "krylov", "iterate")
@@ -133,6 +132,7 @@ def run_all(
     method: str = "auto",
     select: str = "first",
     patience: int | None = None,
+    sent: Float[Array, "n s c"] | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> list[Trajectory]:
     """Run RP for several step sizes at once; return a trajectory for each.
@@ -152,6 +152,7 @@ def run_all(
         method: see ``run``.
         select: see ``run``.
         patience: see ``run``; each step size has its own.
+        sent: S [R_0, 0], (n, s, c), if it is known already; "krylov" begins with it.
         callback: see ``run``.
 
     Raises:
@@ -200,6 +201,7 @@ def run_all(
             step_sizes=step_sizes,
             num_steps=num_steps,
             max_bytes=_KRYLOV_BYTES,
+            sent=sent,
             callback=callback,
         )
         found = [
@@ -268,14 +270,11 @@ def _is_symmetric(similarity: LinearMap, problem: Problem) -> bool:
     num_nodes = problem.targets.shape[0]
     draw = np.random.default_rng(0).standard_normal((num_nodes, 4))
     x = draw.astype(problem.targets.dtype)
-    Sx = np.asarray(_product(similarity, x))
+    Sx = np.asarray(product(similarity, x))
     u, v, Su, Sv = x[:, :2], x[:, 2:], Sx[:, :2], Sx[:, 2:]
     gap = np.abs(np.sum(u * Sv, axis=0) - np.sum(Su * v, axis=0))
     size = np.linalg.norm(u, axis=0) * np.linalg.norm(Sv, axis=0)
     return bool(np.all(gap <= 100 * np.finfo(x.dtype).eps * size))
-
-
-_product = jax.jit(lambda similarity, v: similarity(v))
 
 
 def _trajectory(

@@ -185,6 +185,12 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
     )
 
 
+@jax.jit
+def product(similarity: LinearMap, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """Return S V, compiled; S from ``as_pytree``."""
+    return similarity(v)
+
+
 def columns(
     similarity: LinearMap,
     index: Int[np.ndarray, " l"],
