@@ -15,7 +15,7 @@ from gnnrp import baselines, datasets, graph, metrics, records, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import features, low_rank
 from gnnrp.presets import Settings
-from gnnrp.propagation import losses, residual, similarity
+from gnnrp.propagation import losses, methods, residual, similarity
 from gnnrp.types import LinearMap, Split
 
 Progress = Callable[[str, int, int], None]
@@ -145,7 +145,7 @@ def build_similarity(
         kernel = low_rank.distinct(x, settings.kernel, gamma=settings.gamma)
         return similarity.Sandwich(walk, kernel)
     num_bytes = x.shape[0] ** 2 * dtype.itemsize
-    many_products = settings.loss != "squared" or num_train > residual.EXACT_UP_TO
+    many_products = settings.loss != "squared" or num_train > methods.EXACT_UP_TO
     dense = many_products and num_bytes <= _DENSE_KERNEL_BYTES
     kernel = features.build(
         x, settings.kernel, gamma=settings.gamma, normalized=not dense

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gnnrp import _checks
 from gnnrp.kernels import features
-from gnnrp.propagation import losses, residual, selection
+from gnnrp.propagation import losses, methods, residual, selection
 
 MOST_HOPS = 10_000
 
@@ -45,7 +45,7 @@ class Settings:
         losses.by_name(self.loss)
         _checks.one_of("precision", self.precision, ("float32", "float64"))
         _checks.one_of("select", self.select, selection.RULES)
-        _checks.one_of("method", self.method, residual.METHODS)
+        _checks.one_of("method", self.method, methods.METHODS)
 
 
 class Figure(NamedTuple):

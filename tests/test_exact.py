@@ -8,7 +8,7 @@ import references
 import scipy.linalg
 
 from gnnrp import graph, metrics, spmm
-from gnnrp.propagation import exact, residual, similarity
+from gnnrp.propagation import exact, methods, residual, similarity
 from gnnrp.types import Split
 
 seeds = pytest.mark.parametrize("seed", range(3))
@@ -431,7 +431,7 @@ def test_nearly_singular_kernel_gives_the_pseudo_inverse_limit():
     np.testing.assert_allclose(found, [[0.5], [0.5]], rtol=1e-14)
 
 
-@pytest.mark.parametrize("method", residual.METHODS)
+@pytest.mark.parametrize("method", methods.METHODS)
 def test_nearly_singular_kernel_gives_the_pseudo_inverse_limit_in_a_run(method):
     nobody = np.zeros(2, bool)
     found = residual.run(
@@ -477,7 +477,7 @@ def test_even_power_on_a_bipartite_graph_converges():
     assert_close(exact.limit(factors, targets), targets)
 
 
-@pytest.mark.parametrize("method", residual.METHODS)
+@pytest.mark.parametrize("method", methods.METHODS)
 @pytest.mark.parametrize("power", [1, 2])
 def test_a_run_says_diverged_with_the_spectrum_and_does_not_raise(method, power):
     S, targets = bipartite(power)

@@ -17,12 +17,13 @@ from generators import C, N, every_similarity, every_symmetric_similarity
 from gnnrp import graph, metrics, spmm
 from gnnrp.kernels import features
 from gnnrp.propagation import label, losses, residual, similarity
+from gnnrp.propagation import methods as method_choice
 from gnnrp.propagation.problem import make_problem
 from gnnrp.types import Split
 
 seeds = pytest.mark.parametrize("seed", range(2))
-methods = pytest.mark.parametrize("method", residual.METHODS)
-explicit_methods = pytest.mark.parametrize("method", residual.METHODS[1:])
+methods = pytest.mark.parametrize("method", method_choice.METHODS)
+explicit_methods = pytest.mark.parametrize("method", method_choice.METHODS[1:])
 SIZES = ((6, 4, 3), (5, 2, 6), (8, 5, 1))  # splits of unequal parts
 
 
@@ -606,18 +607,18 @@ def test_auto_sends_the_fewest_columns_and_says_how_many(monkeypatch):
     assert reason == f"fewest columns through S: {counts}"
     # Three steps of so few columns are cheaper than columns of S_XX.
     assert chosen(S, targets, split, num_steps=1)[0] == "iterate"
-    monkeypatch.setattr(residual, "EXACT_UP_TO", 7)
+    monkeypatch.setattr(method_choice, "EXACT_UP_TO", 7)
     method, reason = chosen(S, targets, split)
     assert method == "krylov"
     assert "exact" not in reason
-    monkeypatch.setattr(residual, "_KRYLOV_VECTORS", 2)
+    monkeypatch.setattr(method_choice, "KRYLOV_VECTORS", 2)
     assert chosen(S, targets, split, num_steps=2)[0] == "krylov"
     assert chosen(S, targets, split, num_steps=1)[0] == "iterate"
 
 
 def test_auto_counts_the_step_sizes_that_closed_forms_share(monkeypatch):
     S, _, targets, split = basic(0)
-    monkeypatch.setattr(residual, "EXACT_UP_TO", 7)
+    monkeypatch.setattr(method_choice, "EXACT_UP_TO", 7)
     settings = {"num_steps": 3, "metric": metrics.accuracy}
     for step_sizes, method in (([0.5], "iterate"), ([0.5, 0.7], "krylov")):
         found = residual.run_all(S, targets, split, step_sizes=step_sizes, **settings)
@@ -626,12 +627,12 @@ def test_auto_counts_the_step_sizes_that_closed_forms_share(monkeypatch):
 
 def test_auto_iterates_where_memory_holds_too_few_vectors(monkeypatch):
     S, _, targets, split = basic(0)
-    monkeypatch.setattr(residual, "EXACT_UP_TO", 7)
-    monkeypatch.setattr(residual, "_KRYLOV_BYTES", 7 * 3 * targets.nbytes)
+    monkeypatch.setattr(method_choice, "EXACT_UP_TO", 7)
+    monkeypatch.setattr(method_choice, "KRYLOV_BYTES", 7 * 3 * targets.nbytes)
     method, reason = chosen(S, targets, split)
     assert method == "iterate"
     assert "krylov" not in reason
-    monkeypatch.setattr(residual, "_KRYLOV_BYTES", 8 * 3 * targets.nbytes)
+    monkeypatch.setattr(method_choice, "KRYLOV_BYTES", 8 * 3 * targets.nbytes)
     assert chosen(S, targets, split)[0] == "krylov"
 
 
@@ -679,7 +680,7 @@ def test_report_of_the_exact_method_tells_the_spectrum_of_each_split():
 def test_divergence_is_flagged_and_never_raises(method, num_steps, monkeypatch):
     S, _, targets, split = basic(1)
     vectors = 8  # as many as training nodes
-    monkeypatch.setattr(residual, "_KRYLOV_BYTES", vectors * 3 * targets.nbytes)
+    monkeypatch.setattr(method_choice, "KRYLOV_BYTES", vectors * 3 * targets.nbytes)
     found = run(
         S,
         targets,

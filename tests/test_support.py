@@ -9,7 +9,7 @@ import scipy.sparse
 from generators import N, every_similarity
 
 from gnnrp import metrics, spmm
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import methods, residual, similarity
 from gnnrp.types import Split
 
 product = jax.jit(lambda S, v: S(v))
@@ -93,7 +93,7 @@ def test_a_support_of_nearly_all_nodes_needs_no_second_matrix():
     assert similarity.on_support(S, np.ones(N, bool)) is S
 
 
-@pytest.mark.parametrize("method", residual.METHODS[1:])
+@pytest.mark.parametrize("method", methods.METHODS[1:])
 def test_runs_skip_what_no_split_trains_on(method, monkeypatch):
     seen = []
 

@@ -1,6 +1,7 @@
 """Grids of step sizes and powers, held against one run each."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
@@ -249,3 +250,8 @@ def test_ascending_powers_take_their_first_product_from_the_one_before(
         else:
             assert first is None
             assert columns == apart[0].report.columns
+
+
+def test_a_first_product_of_another_shape_is_refused(world):
+    with pytest.raises(ValueError, match=r"sent must have shape \(40, 2, 3\)"):
+        all_of(world, 1, method="krylov", sent=jnp.zeros((N, 3, C)))

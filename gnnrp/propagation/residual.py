@@ -12,16 +12,20 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _checks
-from gnnrp.propagation import _curves, _forms, _iterated, exact, losses, selection
-from gnnrp.propagation.problem import Problem, make_problem
-from gnnrp.propagation.similarity import as_pytree, on_support, product
+from gnnrp.propagation import (
+    _curves,
+    _forms,
+    _iterated,
+    exact,
+    losses,
+    methods,
+    selection,
+)
+from gnnrp.propagation.problem import make_problem
+from gnnrp.propagation.similarity import as_pytree, on_support
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
-METHODS = ("auto", "exact", "krylov", "iterate")
-EXACT_UP_TO = 2_000  # training nodes: 64 MB and about two seconds of eigh
 MOST_STEPS = 10_000_000
-_KRYLOV_VECTORS = 48  # that a space takes, about; real graphs took 20 to 64
-_KRYLOV_BYTES = 2**31  # for the Krylov vectors
 
 # ``_iterated`` owns the state, so that the pure step and the driver share one.
 State = _iterated.State
@@ -159,29 +163,20 @@ def run_all(
         ValueError: as ``run``; no step size.
         TypeError: as ``run``.
     """
-    _checks.one_of("method", method, METHODS)
-    _checks.one_of("select", select, selection.RULES)
-    if not step_sizes:
-        msg = "step_sizes must hold at least one step size"
-        raise ValueError(msg)
-    for step_size in step_sizes:
-        _checks.positive("step_size", step_size)
-    num_steps = _checks.count("num_steps", num_steps, 1, MOST_STEPS)
-    if patience is not None:
-        patience = _checks.count("patience", patience, 1)
-    for name, function in (("metric", metric), ("residual_fn", residual_fn)):
-        if not callable(function):
-            msg = f"{name} must be a function, got {function!r}; see its by_name"
-            raise TypeError(msg)
+    functions = {"metric": metric, "residual_fn": residual_fn}
+    num_steps, choice = _checked_settings(
+        step_sizes, num_steps, functions, method, select, patience
+    )
     split = Split(*split)
     problem = make_problem(targets, split, initial)
+    if sent is not None:
+        num_nodes, num_classes = problem.targets.shape
+        _checks.shape("sent", sent, (num_nodes, len(problem.train), num_classes))
     similarity = as_pytree(similarity)
-    method, reason = _choose(
+    method, reason = methods.choose(
         method, similarity, problem, residual_fn, num_steps, len(step_sizes)
     )
     similarity = on_support(similarity, problem.train.any(axis=0))
-    limit = np.iinfo(np.int32).max if patience is None else patience
-    choice = {"rule": select, "patience": jnp.asarray(limit, jnp.int32)}
     if method == "iterate":
         found = _iterated.run(
             similarity,
@@ -200,7 +195,7 @@ def run_all(
             problem,
             step_sizes=step_sizes,
             num_steps=num_steps,
-            max_bytes=_KRYLOV_BYTES,
+            max_bytes=methods.KRYLOV_BYTES,
             sent=sent,
             callback=callback,
         )
@@ -214,67 +209,36 @@ def run_all(
     return [_trajectory(each, method, reason, single=single) for each in found]
 
 
-def _choose(
-    method: str,
-    similarity: LinearMap,
-    problem: Problem,
-    residual_fn: ResidualFn,
+def _checked_settings(
+    step_sizes: Sequence[float],
     num_steps: int,
-    num_step_sizes: int,
-) -> tuple[str, str]:
-    """Return the method and why, or refuse one that cannot serve.
+    functions: dict[str, Callable],
+    method: str,
+    select: str,
+    patience: int | None,
+) -> tuple[int, dict[str, Any]]:
+    """Return the number of steps, and how one of them is selected.
 
     Raises:
-        ValueError: the method asked for does not serve.
+        ValueError: a setting out of range.
+        TypeError: a metric or residual that is no function.
     """
-    obstacle = None
-    if residual_fn is not losses.squared:
-        obstacle = "only the squared loss has a closed form"
-    elif problem.known is not None:
-        obstacle = "some training targets are unknown, so the columns differ in S_XX"
-    elif method != "iterate" and not _is_symmetric(similarity, problem):
-        obstacle = "the similarity is not symmetric"
-    if method != "auto":
-        if obstacle and method != "iterate":
-            msg = f'method={method!r} does not serve: {obstacle}; use method="iterate"'
-            raise ValueError(msg)
-        return method, "asked for"
-    if obstacle:
-        return "iterate", obstacle
-    columns = _columns(problem, num_steps, num_step_sizes)
-    fewest = min(columns, key=lambda name: columns[name])
-    told = ", ".join(f"{name} {count:,}" for name, count in columns.items())
-    return fewest, f"fewest columns through S: {told}"
-
-
-def _columns(problem: Problem, num_steps: int, num_step_sizes: int) -> dict[str, int]:
-    """Return how many columns each method that can serve would send through S.
-
-    That is what runs cost, but for the eigenvectors of S_XX, which are kept small, and
-    the metric, which all methods evaluate at every step.
-    """
-    width = len(problem.train) * problem.targets.shape[1]
-    sizes = problem.train.sum(axis=1)
-    columns = {}
-    if sizes.max() <= EXACT_UP_TO:
-        columns["exact"] = int(sizes.sum())
-    vectors = min(num_steps + 1, int(sizes.max()), _KRYLOV_VECTORS)
-    if _forms.krylov_capacity(problem, _KRYLOV_BYTES) >= vectors:
-        columns["krylov"] = vectors * width
-    columns["iterate"] = num_steps * num_step_sizes * width
-    return columns
-
-
-def _is_symmetric(similarity: LinearMap, problem: Problem) -> bool:
-    """Compare <u, S v> with <S u, v> for two random vectors on the nodes."""
-    num_nodes = problem.targets.shape[0]
-    draw = np.random.default_rng(0).standard_normal((num_nodes, 4))
-    x = draw.astype(problem.targets.dtype)
-    Sx = np.asarray(product(similarity, x))
-    u, v, Su, Sv = x[:, :2], x[:, 2:], Sx[:, :2], Sx[:, 2:]
-    gap = np.abs(np.sum(u * Sv, axis=0) - np.sum(Su * v, axis=0))
-    size = np.linalg.norm(u, axis=0) * np.linalg.norm(Sv, axis=0)
-    return bool(np.all(gap <= 100 * np.finfo(x.dtype).eps * size))
+    _checks.one_of("method", method, methods.METHODS)
+    _checks.one_of("select", select, selection.RULES)
+    if not step_sizes:
+        msg = "step_sizes must hold at least one step size"
+        raise ValueError(msg)
+    for step_size in step_sizes:
+        _checks.positive("step_size", step_size)
+    num_steps = _checks.count("num_steps", num_steps, 1, MOST_STEPS)
+    limit = np.iinfo(np.int32).max
+    if patience is not None:
+        limit = _checks.count("patience", patience, 1)
+    for name, function in functions.items():
+        if not callable(function):
+            msg = f"{name} must be a function, got {function!r}; see its by_name"
+            raise TypeError(msg)
+    return num_steps, {"rule": select, "patience": jnp.asarray(limit, jnp.int32)}
 
 
 def _trajectory(
