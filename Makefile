@@ -20,13 +20,14 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
-# On generated graphs; with DATA=DIR, which holds Cora, Arxiv and tolokers, on real ones.
+# On generated graphs; with DATA=DIR, which holds the data sets named, on real ones.
 BENCH := $(if $(DATA),--data-dir $(DATA))
-WHOLE := $(if $(DATA),--curve cora --sweep arxiv --commands sbm cora arxiv tolokers)
+WHOLE := $(if $(DATA),--curve cora --sweep arxiv --powers 1 2 3 4 5 6 7 8 9 10 \
+	--commands sbm cora arxiv tolokers "cs --split 0" "physics --split 0" cs physics)
 bench: $(STAMP)
 	$(BIN)/python -m experiments.benchmark_spmm $(BENCH)
 	$(BIN)/python -m experiments.benchmark_rp $(BENCH) $(WHOLE)
-	$(BIN)/python -m experiments.benchmark_scaling
+	$(BIN)/python -m experiments.benchmark_scaling $(if $(DATA),--most 120000000)
 
 # One environment, one install; made again when the requirements change.
 $(STAMP): pyproject.toml

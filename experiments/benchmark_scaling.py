@@ -20,6 +20,8 @@ from experiments import common
 from gnnrp import plotting, records, spmm
 from gnnrp.propagation import residual, similarity
 
+_CACHE = 2**25  # bytes of a dense side that a last-level cache of today holds
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -56,6 +58,7 @@ def main(config: Config) -> dict[str, Any]:
         "columns": config.columns,
         "sizes": rows,
         "exponent": exponent(rows),
+        "exponent beyond the cache": exponent(rows, _CACHE / (4 * config.columns)),
         "target_exponent": 1.1,
         "peak_gigabytes": round((records.peak_memory() or 0) / 1e9, 2),
         "target_gigabytes": 12.0,
@@ -118,10 +121,13 @@ def take_steps(matrix: spmm.Matrix, nodes: int, config: Config) -> float:
     return time.perf_counter() - began
 
 
-def exponent(rows: list[dict[str, Any]]) -> float:
-    """Return b of time ~ entries^b, by least squares in logarithms."""
+def exponent(rows: list[dict[str, Any]], nodes: float = 0) -> float | None:
+    """Return b of time ~ entries^b over graphs of more nodes, fitted in logarithms."""
+    fitted = [row for row in rows if row["nodes"] > nodes]
+    if len(fitted) < 2:
+        return None
     entries, seconds = (
-        np.log([row[key] for row in rows]) for key in ("entries", "median")
+        np.log([row[key] for row in fitted]) for key in ("entries", "median")
     )
     return round(float(np.polyfit(entries, seconds, 1)[0]), 3)
 

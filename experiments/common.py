@@ -57,6 +57,17 @@ def ratios(
     }
 
 
+def held(step: Any, *arguments: Any) -> int:
+    """Return the bytes that a jitted function holds: in, out and between."""
+    memory = step.lower(*arguments).compile().memory_analysis()
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
+
+
 def torch_or_none(notes: list[str]) -> Any:
     """Return torch, or note that it is not installed."""
     try:

@@ -60,6 +60,8 @@ def test_products_rules_and_steps_are_measured_beside_a_floor(tmp_path):
         "vmap",
     }
     assert {"RP", "GCN training"} <= set(found["steps"]["milliseconds"])
+    assert 0 < found["steps"]["megabytes"]["RP"]
+    assert found["steps"]["memory_ratio"] < 2
 
 
 def test_scaling_is_fitted(tmp_path):
@@ -76,14 +78,19 @@ def test_scaling_is_fitted(tmp_path):
 
 
 def test_the_exponent_of_a_power_law_is_found():
-    rows = [{"entries": n, "median": 3e-9 * n**1.5} for n in (10, 100, 1000)]
+    rows = [
+        {"entries": n, "nodes": n, "median": 3e-9 * n**1.5} for n in (10, 100, 1000)
+    ]
     assert benchmark_scaling.exponent(rows) == 1.5
+    assert benchmark_scaling.exponent(rows, 10) == 1.5
+    assert benchmark_scaling.exponent(rows, 100) is None
 
 
 def test_whole_runs_are_measured_beside_their_targets(tmp_path):
     config = benchmark_rp.Config(
         repeats=1,
-        commands=("sbm",),
+        commands=("sbm --split 0",),
+        epochs=30,
         curve="sbm",
         sweep="sbm",
         power=2,
@@ -91,11 +98,15 @@ def test_whole_runs_are_measured_beside_their_targets(tmp_path):
         output=tmp_path,
     )
     found = benchmark_rp.main(config)
-    assert found["commands"]["sbm"]["test_mean"] > 50
-    assert found["commands"]["sbm"]["peak_gigabytes"] > 0
+    assert found["commands"]["sbm --split 0"]["test_mean"] > 50
+    assert found["commands"]["sbm --split 0"]["peak_gigabytes"] > 0
     assert found["curve"]["steps"] == 1000
     assert found["sweep"]["products"] > 0
     assert len(found["sweep"]["val"]) == 7
+    assert found["grid"]["winner"]["power"] in (1, 2)
+    race = found["time to accuracy"]
+    assert race["val"] <= min(race["RP"]["best_val"], race["GCN"]["best_val"])
+    assert 1 <= race["GCN"]["epochs"] <= 30
     assert found["import"]["added_seconds"] < 60
 
 
