@@ -58,8 +58,13 @@ def ratios(
 
 
 def held(step: Any, *arguments: Any) -> int:
-    """Return the bytes that a jitted function holds: in, out and between."""
-    memory = step.lower(*arguments).compile().memory_analysis()
+    """Return the bytes that a function, compiled, holds: in, out and between."""
+    leaves, structure = jax.tree.flatten(arguments)  # lowering takes bare arrays
+
+    def flat(leaves):
+        return step(*jax.tree.unflatten(structure, leaves))
+
+    memory = jax.jit(flat).lower(leaves).compile().memory_analysis()
     return (
         memory.argument_size_in_bytes
         + memory.output_size_in_bytes
