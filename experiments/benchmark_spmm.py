@@ -195,7 +195,7 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
         "power": config.power,
         "milliseconds": common.in_milliseconds(times),
         "ratio": common.ratios(times, "RP", others),
-        "megabytes": {name: round(held[name] / 1e6, 1) for name in held},
+        "megabytes": {name: round(held[name] / 1e6, 3) for name in held},
         "memory_ratio": round(held["RP"] / held["GCN training"], 4),
         "notes": notes,
     }
