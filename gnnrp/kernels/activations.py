@@ -1,0 +1,155 @@
+"""What an activation makes of two Gaussians: the expectations behind wide networks.
+
+For (u, v) centered and jointly Gaussian with variances a, b and covariance c,
+
+    T(c, a, b) = E[φ(u) φ(v)],        Td(c, a, b) = E[φ'(u) φ'(v)].
+
+Both are elementwise functions of arrays, without the factor c_σ = 1 / E[φ(z)^2], z of
+N(0, 1), which ``Activation`` holds beside them. Differentiable everywhere: where the
+correlation is ±1, and the derivative of Td does not exist, it is taken as zero.
+
+Source: Def. 4.1 (its expectations); Cho and Saul 2009 for ReLU, Williams 1997 for erf.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from gnnrp import _checks
+
+ExpectationFn: TypeAlias = Callable[[Array, Array, Array], Array]
+"""(covariance, variance of u, variance of v) -> an expectation, elementwise."""
+
+
+class Activation(NamedTuple):
+    """The two expectations of φ and its usual scale."""
+
+    covariance: ExpectationFn  # T
+    derivative: ExpectationFn  # Td
+    scale: float  # c_σ, which the paper never states; 2 for ReLU
+
+
+def _correlation(
+    covariance: Float[Array, "..."], a: Float[Array, "..."], b: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """Return c / sqrt(a b), exactly 1 where c = a = b; 0 if a b = 0.
+
+    One ulp at 1 costs half of the digits of arccos, so the diagonal is told apart: a
+    quotient may be compiled as a product with an approximate inverse root. What
+    round-off carries beyond 1 is clipped by those who take it, behind their own
+    derivatives: a clip of its own would halve the derivative at 1.
+    """
+    product = a * b
+    positive = product > 0
+    ratio = covariance / jnp.sqrt(jnp.where(positive, product, 1))
+    # Its derivative stays that of the ratio: the difference is a constant.
+    same = (covariance == a) & (covariance == b)
+    ratio = ratio + jax.lax.stop_gradient(jnp.where(same, 1 - ratio, 0))
+    return jnp.where(positive, ratio, 0)
+
+
+@jax.custom_jvp
+def _share(rho: Array) -> Array:
+    """P(u > 0, v > 0) = (π - arccos ρ) / (2 π)."""
+    return (jnp.pi - jnp.arccos(jnp.clip(rho, -1, 1))) / (2 * jnp.pi)
+
+
+@_share.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (rho,), (rate,) = primals, tangents
+    inside = 1 - rho**2
+    slope = jnp.where(inside > 0, jax.lax.rsqrt(jnp.where(inside > 0, inside, 1)), 0)
+    return _share(rho), rate * slope / (2 * jnp.pi)
+
+
+@jax.custom_jvp
+def _half_product(rho: Array) -> Array:
+    """E[relu(u) relu(v)] of unit variances, (sin θ + (π - θ) ρ) / (2 π)."""
+    rho = jnp.clip(rho, -1, 1)
+    sine = jnp.sqrt(1 - rho**2)
+    return sine / (2 * jnp.pi) + _share(rho) * rho
+
+
+@_half_product.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (rho,), (rate,) = primals, tangents
+    return _half_product(rho), rate * _share(rho)  # dT/dρ = Td, at ρ = 1 too
+
+
+def _relu_covariance(c: Array, a: Array, b: Array) -> Array:
+    return _root(a * b) * _half_product(_correlation(c, a, b))
+
+
+def _relu_derivative(c: Array, a: Array, b: Array) -> Array:
+    return _share(_correlation(c, a, b))
+
+
+def _root(x: Array) -> Array:
+    """Return sqrt(x), whose derivative at zero is taken as zero."""
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
+
+
+RELU = Activation(_relu_covariance, _relu_derivative, 2.0)
+
+IDENTITY = Activation(lambda c, _a, _b: c, lambda c, _a, _b: jnp.ones_like(c), 1.0)
+
+
+def leaky_relu(slope: float) -> Activation:
+    """Return max(z, 0) + s min(z, 0): the parts z > 0 and z < 0 of ReLU, weighted.
+
+    T = (1 + s^2) T_relu(c) - 2 s T_relu(-c), and Td = (1 + s^2) Td_relu(c) +
+    2 s Td_relu(-c). c_σ = 2 / (1 + s^2).
+
+    Args:
+        slope: s below zero, finite.
+
+    Raises:
+        ValueError: the slope is not finite.
+    """
+    if not np.isfinite(slope):
+        msg = f"slope must be finite, got {slope}"
+        raise ValueError(msg)
+    even, mixed = 1 + slope**2, 2 * slope
+
+    def covariance(c, a, b):
+        opposite = _relu_covariance(-c, a, b)
+        return even * _relu_covariance(c, a, b) - mixed * opposite
+
+    def derivative(c, a, b):
+        opposite = _relu_derivative(-c, a, b)
+        return even * _relu_derivative(c, a, b) + mixed * opposite
+
+    return Activation(covariance, derivative, 2 / even)
+
+
+def _erf_covariance(c: Array, a: Array, b: Array) -> Array:
+    return 2 / jnp.pi * jnp.arcsin(2 * c * jax.lax.rsqrt((1 + 2 * a) * (1 + 2 * b)))
+
+
+def _erf_derivative(c: Array, a: Array, b: Array) -> Array:
+    return 4 / jnp.pi * jax.lax.rsqrt((1 + 2 * a) * (1 + 2 * b) - 4 * c**2)
+
+
+ERF = Activation(_erf_covariance, _erf_derivative, float(np.pi / 2 / np.arcsin(2 / 3)))
+
+ACTIVATIONS = {
+    "relu": RELU,
+    "leaky_relu": leaky_relu(0.01),
+    "erf": ERF,
+    "identity": IDENTITY,
+}
+
+
+def by_name(name: str) -> Activation:
+    """Return the activation of that name; "leaky_relu" has slope 0.01.
+
+    Raises:
+        ValueError: there is none.
+    """
+    _checks.one_of("activation", name, ACTIVATIONS)
+    return ACTIVATIONS[name]

@@ -1,0 +1,241 @@
+r"""The node-level GNTK: covariance and tangent kernel of infinitely wide GNNs.
+
+A network is a sequence of layers, and each has its effect on a pair of n x n kernels,
+the covariance of its outputs at initialization (NNGP, K) and the tangent kernel of the
+parameters so far (NTK, N). Four pure steps build every architecture of the paper:
+
+    initialize   X                K = X X^T                  N = 0
+    dense        Z W [+ b]        K <- K + β^2               N <- N + τ K
+    transform    sqrt(c_σ) φ(Z)   K <- c_σ T(K)              N <- c_σ Td(K) o N
+    propagate    P Z              K <- P K P^T               N <- P N P^T
+
+Weights are N(0, 1) over the root of the width, so the first dense layer has no 1 /
+sqrt(d); τ is 1 where a layer is trained. ``concatenate`` and ``add`` join branches.
+With several outputs the kernels are K (x) I_c and N (x) I_c, which are never formed.
+
+Source: Def. 4.1 and App. B.3, where Θ̄ and Σ̄ are N and K before ``propagate``. The text
+there does not say that c_σ is 2, that the last layer has no activation and the first
+no 1 / sqrt(d); its two-layer theorem takes c_σ = 1.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import scipy.sparse
+from jaxtyping import Array, Float
+
+from gnnrp import _checks
+from gnnrp.kernels import activations
+from gnnrp.kernels.activations import Activation
+from gnnrp.types import LinearMap, Scalar
+
+BIASES = ("none", "before", "after")  # where, of the aggregation
+
+
+class Kernels(NamedTuple):
+    """Kernels of the outputs of a layer, on the nodes of one graph."""
+
+    nngp: Float[Array, "n n"]  # K, covariance at initialization
+    ntk: Float[Array, "n n"]  # N, tangent kernel of the layers so far
+
+
+def initialize(gram: Float[Array, "n n"]) -> Kernels:
+    """Return the kernels of the inputs, K = X X^T and N = 0.
+
+    Args:
+        gram: X X^T, from ``gram``; the identity for one-hot inputs.
+    """
+    return Kernels(gram, jnp.zeros_like(gram))
+
+
+def dense(kernels: Kernels, *, bias_std: Scalar = 0.0, trained: bool = True) -> Kernels:
+    """Apply a dense layer, Z W / sqrt(width) + β b: K <- K + β^2, N <- N + τ K.
+
+    Args:
+        kernels: of its inputs.
+        bias_std: β.
+        trained: whether its weights and bias are, τ.
+    """
+    nngp = kernels.nngp + jnp.asarray(bias_std, kernels.nngp.dtype) ** 2
+    return Kernels(nngp, kernels.ntk + nngp if trained else kernels.ntk)
+
+
+def transform(
+    kernels: Kernels,
+    activation: Activation = activations.RELU,
+    *,
+    scale: Scalar | None = None,
+) -> Kernels:
+    """Apply sqrt(c_σ) φ elementwise: K <- c_σ T(K), N <- c_σ Td(K) o N.
+
+    Nodes without variance (K_ii = 0) get N_ij = 0 with every other.
+
+    Args:
+        kernels: of its inputs.
+        activation: φ.
+        scale: c_σ; that of the activation if left out.
+    """
+    nngp, ntk = kernels
+    factor = jnp.asarray(activation.scale if scale is None else scale, nngp.dtype)
+    variance = jnp.diagonal(nngp)
+    sides = (nngp, variance[:, None], variance[None, :])
+    return Kernels(
+        factor * activation.covariance(*sides),
+        factor * activation.derivative(*sides) * ntk,
+    )
+
+
+def propagate(kernels: Kernels, propagation: LinearMap) -> Kernels:
+    """Apply Z <- P Z: K <- P K P^T, N <- P N P^T; P need not be symmetric.
+
+    Costs four products of P with n columns: n times its entries if it is sparse.
+
+    Args:
+        kernels: of its inputs.
+        propagation: V -> P V, such as a matrix from ``spmm.prepare``, or a personalized
+            PageRank.
+    """
+
+    def both_sides(kernel):
+        return propagation(propagation(kernel.T).T)
+
+    return Kernels(both_sides(kernels.nngp), both_sides(kernels.ntk))
+
+
+def concatenate(branches: Sequence[Kernels]) -> Kernels:
+    """Join the channels of equally wide branches (jumping knowledge): the mean.
+
+    A dense layer after it divides by the root of the joint width.
+
+    Raises:
+        ValueError: no branch.
+    """
+    total = add(branches)
+    return Kernels(*(kernel / len(branches) for kernel in total))
+
+
+def add(branches: Sequence[Kernels]) -> Kernels:
+    """Add the outputs of branches (residual connections).
+
+    Of any two branches one at least must end in a dense layer that is its own, or
+    outputs are correlated and kernels do not simply add.
+
+    Raises:
+        ValueError: no branch.
+    """
+    if len(branches) == 0:
+        msg = "there must be at least one branch"
+        raise ValueError(msg)
+    return jax.tree.map(lambda *parts: sum(parts[1:], start=parts[0]), *branches)
+
+
+def gram(features: Any) -> Float[Array, "n n"]:
+    """Return X X^T in full precision, of dense or scipy sparse features.
+
+    Raises:
+        ValueError: not a matrix.
+    """
+    if scipy.sparse.issparse(features):
+        x: Any = scipy.sparse.csr_array(features)
+        return jnp.asarray((x @ x.T).toarray())
+    x = jnp.asarray(features)
+    if x.ndim != 2:
+        msg = f"features must have shape (n, d), got {x.shape}"
+        raise ValueError(msg)
+    return jnp.matmul(x, x.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def gcn(
+    propagation: LinearMap,
+    gram: Float[Array, "n n"],
+    *,
+    depth: int,
+    activation: Activation = activations.RELU,
+    scale: Scalar | None = None,
+    bias: str = "none",
+    bias_std: Scalar = 1.0,
+    trained: Sequence[bool] | None = None,
+) -> Kernels:
+    """Return the kernels of a GCN, Z <- P φ(Z) W [+ b], with a linear last layer.
+
+    Args:
+        propagation: V -> P V, at every layer.
+        gram: X X^T of the inputs.
+        depth: L, weight matrices, at least 1.
+        activation: φ, between layers.
+        scale: c_σ; that of the activation if left out.
+        bias: "none"; "after" the aggregation, P Z W + β b, as in the authors' code; or
+            "before" it, P (Z W + β b).
+        bias_std: β; not used without a bias.
+        trained: which layers are, from the first; all if left out.
+
+    Raises:
+        ValueError: a depth below 1, an unknown bias, or not one flag a layer.
+
+    Source: Def. 4.1 (App. B.3), with a linear last layer.
+    """
+    flags = _checked_layers(depth, trained)
+    _checks.one_of("bias", bias, BIASES)
+    std = 0.0 if bias == "none" else bias_std
+    kernels = initialize(gram)
+    for layer, flag in enumerate(flags):
+        if layer > 0:
+            kernels = transform(kernels, activation, scale=scale)
+        if bias == "before":
+            kernels = dense(kernels, bias_std=std, trained=flag)
+            kernels = propagate(kernels, propagation)
+        else:  # P (Z W) = (P Z) W
+            kernels = propagate(kernels, propagation)
+            kernels = dense(kernels, bias_std=std, trained=flag)
+    return kernels
+
+
+def decoupled(
+    propagation: LinearMap,
+    gram: Float[Array, "n n"],
+    *,
+    depth: int,
+    num_hops: int,
+    activation: Activation = activations.RELU,
+    scale: Scalar | None = None,
+    bias_std: Scalar = 0.0,
+    trained: Sequence[bool] | None = None,
+) -> Kernels:
+    """Return the kernels of P^l MLP(X): APPNP with a PageRank P, SGC with depth 1.
+
+    Args:
+        propagation: V -> P V.
+        gram: X X^T of the inputs.
+        depth: L, weight matrices of the MLP, at least 1.
+        num_hops: l, how often P is applied to its outputs.
+        activation: φ, between layers.
+        scale: c_σ; that of the activation if left out.
+        bias_std: β of every layer.
+        trained: which layers are, from the first; all if left out.
+
+    Raises:
+        ValueError: a depth below 1, negative hops, or not one flag a layer.
+
+    Source: Thm. 4.3 (App. B.3), without its restriction to one-hot inputs.
+    """
+    flags = _checked_layers(depth, trained)
+    num_hops = _checks.count("num_hops", num_hops, 0)
+    kernels = initialize(gram)
+    for layer, flag in enumerate(flags):
+        if layer > 0:
+            kernels = transform(kernels, activation, scale=scale)
+        kernels = dense(kernels, bias_std=bias_std, trained=flag)
+    for _ in range(num_hops):
+        kernels = propagate(kernels, propagation)
+    return kernels
+
+
+def _checked_layers(depth: int, trained: Sequence[bool] | None) -> Sequence[bool]:
+    depth = _checks.count("depth", depth, 1)
+    flags = [True] * depth if trained is None else list(trained)
+    if len(flags) != depth:
+        msg = f"trained must have one flag for each of {depth} layers, got {len(flags)}"
+        raise ValueError(msg)
+    return flags

@@ -1,0 +1,174 @@
+"""Closed forms of the GNTK: the paper's theorems, each as short as it can be.
+
+They are what ``gntk`` gives for special inputs, and they say what RP is a case of: the
+deep decoupled GNN with one-hot inputs is RP with A^{2l} and one rank more.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array, Float
+
+from gnnrp import _checks, spmm
+from gnnrp.kernels import activations
+from gnnrp.types import LinearMap, Scalar
+
+
+def spectral_gram(adjacency: Float[Any, "n n"]) -> Float[np.ndarray, "n n"]:
+    """Return A_+, the X X^T of spectral inputs: A with its eigenvalues clipped at zero.
+
+    It is the X X^T nearest to A. A itself only if A is PSD, which most normalized
+    adjacencies are not; the paper's A^3 and A^{2l+1} presuppose it.
+
+    Args:
+        adjacency: A, symmetric, dense; factorized in float64 on the host.
+
+    Raises:
+        ValueError: it is not symmetric.
+
+    Source: Thm. 4.2 and Cor. 4.4, their second initialization.
+    """
+    A = np.asarray(adjacency, np.float64)
+    if not np.allclose(A, A.T, rtol=0, atol=1e-6 * max(1.0, np.abs(A).max(initial=0))):
+        msg = "the adjacency must be symmetric to have a spectral embedding"
+        raise ValueError(msg)
+    values, vectors = scipy.linalg.eigh((A + A.T) / 2)
+    kept = values > 0
+    return (vectors[:, kept] * values[kept]) @ vectors[:, kept].T
+
+
+def two_layer(
+    propagation: LinearMap, gram: Float[Array, "n n"], *, scale: Scalar = 1.0
+) -> Float[Array, "n n"]:
+    """Return Θ = P ((P G P^T) o c_σ Σ̇) P^T of a two-layer GCN, W_1 alone trained.
+
+    Σ̇_ij = (π - arccos ρ_ij) / (2 π), ρ the correlations of C = P G P^T. One-hot inputs,
+    G = I, have C = A^2; spectral ones (``spectral_gram``) C = A A_+ A, which is A^3
+    only for a PSD A.
+
+    Args:
+        propagation: V -> P V.
+        gram: G = X X^T.
+        scale: c_σ; 1 in the theorem, 2 in the general recursion.
+
+    Source: Thm. 4.2 (App. B.3).
+    """
+
+    def both_sides(kernel):
+        return propagation(propagation(kernel.T).T)
+
+    C = both_sides(gram)
+    variance = jnp.diagonal(C)
+    share = activations.RELU.derivative(C, variance[:, None], variance[None, :])
+    return both_sides(C * jnp.asarray(scale, C.dtype) * share)
+
+
+class Constants(NamedTuple):
+    """What depth does to a decoupled GNN with one-hot inputs."""
+
+    diagonal: float  # c', how much larger the kernel is than A^{2l}
+    shared: float  # c, of the part that all nodes share
+
+
+def constants(depth: int, *, scale: float = 2.0) -> Constants:
+    """Return c' and c of Θ = c' A^l (I + c 11^T) A^l for an MLP of L layers.
+
+    With ρ_1 = o_1 = 0, ρ_{j+1} = [sqrt(1 - ρ_j^2) + ρ_j (π - arccos ρ_j)] / π and
+    o_{j+1} = o_j (π - arccos ρ_j) / π + ρ_{j+1}: c' = L - o_L and c = o_L / c'. c is 0
+    for L = 1, 0.189 for L = 2, largest at L = 12, and tends to 1/3. c_σ changes c'
+    alone, by (c_σ / 2)^{L-1}.
+
+    Args:
+        depth: L, at least 1.
+        scale: c_σ.
+
+    Raises:
+        ValueError: a depth below 1 or a scale that is not positive.
+
+    Source: Thm. 4.3 (App. B.3), where c' is dropped: it is absorbed in the step size.
+    """
+    depth = _checks.count("depth", depth, 1)
+    _checks.positive("scale", scale)
+    rho = off = 0.0
+    for _ in range(depth - 1):
+        share = (np.pi - np.arccos(rho)) / np.pi
+        rho_next = np.sqrt(max(1 - rho**2, 0.0)) / np.pi + rho * share
+        off = off * share + rho_next
+        rho = min(rho_next, 1.0)
+    diagonal = depth - off
+    return Constants(diagonal * (scale / 2) ** (depth - 1), off / diagonal)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decoupled:
+    """V -> c' (A^{2l} V + c u u^T V), u = A^l 1: the GNTK of a deep decoupled GNN.
+
+    A similarity for RP that costs what A^{2l} costs.
+    """
+
+    adjacency: LinearMap
+    ones: Float[Array, " n"]  # u
+    diagonal: Scalar  # c'
+    shared: Scalar  # c
+    num_hops: int = dataclasses.field(metadata={"static": True})  # l
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return Θ V."""
+        sent = _sent(self.adjacency, v, 2 * self.num_hops)
+        ones = self.ones.astype(sent.dtype)
+        c, c_prime = (jnp.asarray(x, sent.dtype) for x in (self.shared, self.diagonal))
+        overlap = jnp.matmul(ones, v, precision=jax.lax.Precision.HIGHEST)
+        return c_prime * (sent + c * ones[:, None] * overlap[None, :])
+
+
+def decoupled(
+    adjacency: LinearMap, num_nodes: int, *, num_hops: int, depth: int
+) -> Decoupled:
+    """Return the GNTK of A^l MLP(I), one-hot inputs, as a map for RP.
+
+    Args:
+        adjacency: A, symmetric, such as a matrix from ``spmm.prepare``.
+        num_nodes: n.
+        num_hops: l, not negative.
+        depth: L, layers of the MLP with ReLU between them and c_σ = 2.
+
+    Raises:
+        ValueError: negative hops, or a depth below 1.
+
+    Source: Thm. 4.3 (App. B.3), with its c'.
+    """
+    num_hops = _checks.count("num_hops", num_hops, 0)
+    c_prime, c = constants(depth)
+    ones = _sent(adjacency, jnp.ones((num_nodes, 1)), num_hops)
+    return Decoupled(adjacency, ones[:, 0], c_prime, c, num_hops)
+
+
+def linear(
+    propagation: LinearMap, gram: Float[Array, "n n"], *, num_hops: int
+) -> Float[Array, "n n"]:
+    """Return Θ = P^l X X^T P^lT of a linear GNN, f = P^l X W.
+
+    One-hot inputs give A^{2l}: gradient descent from W = 0 is RP with K = 2l, step by
+    step. Spectral inputs give A^l A_+ A^l, K = 2l + 1 only if A is PSD.
+
+    Args:
+        propagation: V -> P V.
+        gram: X X^T.
+        num_hops: l, not negative.
+
+    Raises:
+        ValueError: negative hops.
+
+    Source: Cor. 4.4.
+    """
+    num_hops = _checks.count("num_hops", num_hops, 0)
+    return _sent(propagation, _sent(propagation, gram, num_hops).T, num_hops).T
+
+
+def _sent(propagation: LinearMap, v: Array, num_hops: int) -> Array:
+    return spmm.iterate(propagation, lambda new, *_: new, v, num_hops)

@@ -1,0 +1,117 @@
+"""The expectations of two Gaussians, against quadrature and against each other."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gnnrp.kernels import activations
+
+every = pytest.mark.parametrize("name", activations.ACTIVATIONS)
+FUNCTIONS = {
+    "relu": (lambda z: np.maximum(z, 0), lambda z: (z > 0) * 1.0),
+    "leaky_relu": (
+        lambda z: np.where(z > 0, z, 0.01 * z),
+        lambda z: np.where(z > 0, 1, 0.01),
+    ),
+    "erf": (
+        np.vectorize(math.erf),
+        lambda z: 2 / np.sqrt(np.pi) * np.exp(-(z**2)),
+    ),
+    "identity": (lambda z: z, np.ones_like),
+}
+COVARIANCES = [(0.3, 1.0, 2.0), (-0.8, 0.7, 1.5), (0.0, 1.0, 1.0), (0.5, 0.6, 0.5)]
+
+
+def by_quadrature(function, c, a, b, num=4000):
+    """E[f(u) f(v)], v what u gives of it plus the rest, on a fine grid of both."""
+    grid = np.linspace(-9, 9, num + 1) + 1e-9  # kinks fall between two points
+    weight = np.exp(-(grid**2) / 2)
+    weight /= weight.sum()
+    u = np.sqrt(a) * grid[:, None]
+    v = c / a * u + np.sqrt(b - c**2 / a) * grid[None, :]
+    return weight @ (function(u) * function(v)) @ weight
+
+
+@every
+@pytest.mark.parametrize("sides", COVARIANCES)
+def test_expectations_are_integrals(name, sides):
+    activation = activations.by_name(name)
+    function, derivative = FUNCTIONS[name]
+    arrays = [jnp.asarray(x) for x in sides]
+    found = activation.covariance(*arrays), activation.derivative(*arrays)
+    expected = by_quadrature(function, *sides), by_quadrature(derivative, *sides)
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+@every
+def test_the_scale_makes_unit_variance_stay(name):
+    activation = activations.by_name(name)
+    one = jnp.asarray(1.0)
+    kept = activation.scale * activation.covariance(one, one, one)
+    assert kept == pytest.approx(1, rel=1e-14)
+
+
+@every
+def test_derivative_is_the_derivative_of_covariance_in_c(name):
+    activation = activations.by_name(name)
+    for c, a, b in COVARIANCES:
+        slope = jax.grad(activation.covariance)(*map(jnp.asarray, (c, a, b)))
+        expected = activation.derivative(*map(jnp.asarray, (c, a, b)))
+        np.testing.assert_allclose(slope, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu"])
+@pytest.mark.parametrize("rho", [1.0, -1.0])
+def test_gradients_at_correlation_one_are_finite(name, rho):
+    activation = activations.by_name(name)
+    for function in activation[:2]:
+        grads = jax.grad(function, argnums=(0, 1, 2))(
+            jnp.asarray(2.0 * rho), jnp.asarray(2.0), jnp.asarray(2.0)
+        )
+        assert np.isfinite(grads).all()
+    slope = jax.grad(activation.covariance)(*map(jnp.asarray, (2.0 * rho, 2.0, 2.0)))
+    expected = activation.derivative(*map(jnp.asarray, (2.0 * rho, 2.0, 2.0)))
+    np.testing.assert_allclose(slope, expected, rtol=1e-14)
+
+
+def test_round_off_beyond_correlation_one_is_one():
+    sides = [jnp.asarray(x) for x in (2.0 * (1 + 1e-15), 2.0, 2.0)]
+    np.testing.assert_allclose(activations.RELU.covariance(*sides), 1, rtol=1e-14)
+    assert activations.RELU.derivative(*sides) == 0.5
+    assert jax.grad(activations.RELU.covariance)(*sides) == 0.5
+
+
+@every
+def test_no_variance_gives_finite_values_and_gradients(name):
+    activation = activations.by_name(name)
+    zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
+    for function in activation[:2]:
+        for sides in ((zero, zero, zero), (zero, zero, one), (zero, one, zero)):
+            assert np.isfinite(function(*sides))
+            assert np.isfinite(jax.grad(function, argnums=(0, 1, 2))(*sides)).all()
+
+
+def test_the_diagonal_is_exact():
+    a = jnp.asarray(np.random.default_rng(0).random(1000) * 1e3 + 1e-3)
+    np.testing.assert_allclose(activations.RELU.covariance(a, a, a), a / 2, rtol=1e-15)
+    np.testing.assert_array_equal(activations.RELU.derivative(a, a, a), 0.5)
+
+
+def test_a_leaky_relu_of_slope_one_is_the_identity_and_of_zero_a_relu():
+    sides = [jnp.asarray(x) for x in (0.3, 1.0, 2.0)]
+    one, zero = activations.leaky_relu(1), activations.leaky_relu(0)
+    np.testing.assert_allclose(one.covariance(*sides), 0.3, rtol=1e-14)
+    np.testing.assert_allclose(one.derivative(*sides), 1, rtol=1e-14)
+    np.testing.assert_allclose(one.scale, 1)
+    for found, expected in zip(zero[:2], activations.RELU[:2], strict=True):
+        np.testing.assert_allclose(found(*sides), expected(*sides), rtol=1e-14)
+
+
+def test_unknown_activations_and_slopes_are_refused():
+    with pytest.raises(ValueError, match="did you mean 'relu'"):
+        activations.by_name("relus")
+    with pytest.raises(ValueError, match="slope must be finite, got nan"):
+        activations.leaky_relu(float("nan"))
