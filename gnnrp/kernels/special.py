@@ -5,6 +5,7 @@ deep decoupled GNN with one-hot inputs is RP with A^{2l} and one rank more.
 """
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -93,12 +94,13 @@ def constants(depth: int, *, scale: float = 2.0) -> Constants:
     """
     depth = _checks.count("depth", depth, 1)
     _checks.positive("scale", scale)
-    rho = off = 0.0
+    # In δ = 1 - ρ, which tends to zero and of which arccos would lose the digits.
+    delta, off = 1.0, 0.0
     for _ in range(depth - 1):
-        share = (np.pi - np.arccos(rho)) / np.pi
-        rho_next = np.sqrt(max(1 - rho**2, 0.0)) / np.pi + rho * share
-        off = off * share + rho_next
-        rho = min(rho_next, 1.0)
+        angle = 2 * math.asin(math.sqrt(delta / 2))
+        sine = math.sqrt(delta * (2 - delta))
+        delta = (angle - sine + delta * (math.pi - angle)) / math.pi
+        off = off * (1 - angle / math.pi) + 1 - delta
     diagonal = depth - off
     return Constants(diagonal * (scale / 2) ** (depth - 1), off / diagonal)
 
