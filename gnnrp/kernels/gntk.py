@@ -35,10 +35,10 @@ BIASES = ("none", "before", "after")  # where, of the aggregation
 
 
 class Kernels(NamedTuple):
-    """Kernels of the outputs of a layer, on the nodes of one graph."""
+    """Kernels of the outputs of a layer; rectangular where they are a block of one."""
 
-    nngp: Float[Array, "n n"]  # K, covariance at initialization
-    ntk: Float[Array, "n n"]  # N, tangent kernel of the layers so far
+    nngp: Float[Array, "n m"]  # K, covariance at initialization
+    ntk: Float[Array, "n m"]  # N, tangent kernel of the layers so far
 
 
 def initialize(gram: Float[Array, "n n"]) -> Kernels:
