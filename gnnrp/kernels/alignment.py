@@ -1,0 +1,159 @@
+"""Alignment of kernels, with each other, with the graph and with the labels.
+
+    A(K1, K2) = <K1, K2> / (|K1| |K2|),
+
+or, centered, that of H K1 H and H K2 H with H = I - 11^T / n. The paper's definition is
+the first, its figures show the second. It lies in [0, 1] if both kernels are PSD, or,
+not centered, if both are nonnegative; else in [-1, 1].
+
+A kernel is a dense matrix, a scipy sparse one or BCOO, or a ``Factor`` Φ that stands
+for Φ Φ^T and is never multiplied out. All of them are symmetric.
+
+Source: Def. 5.1.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jax.experimental import sparse
+from jaxtyping import Array, Float, Int
+
+from gnnrp import spmm
+from gnnrp.types import Scalar
+
+
+class Factor(NamedTuple):
+    """K = Φ Φ^T, held as Φ."""
+
+    phi: Float[Array, "n r"]
+
+
+Kernel: TypeAlias = (
+    jax.Array
+    | np.ndarray
+    | Factor
+    | sparse.BCOO
+    | scipy.sparse.sparray
+    | scipy.sparse.spmatrix
+)
+"""What stands for a symmetric n x n matrix."""
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def ideal_kernel(targets: Float[Any, "n c"]) -> Factor:
+    """Return Θ* = Y Y^T: 1 for nodes of one class, else 0 (one-hot) or -1 (±1, c = 1).
+
+    The paper's figures take one-hot targets, its bound and Bayes kernel ±1.
+
+    Args:
+        targets: Y, one-hot, or a column of ±1.
+    """
+    return Factor(jnp.asarray(targets))
+
+
+def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
+    """Return ``ideal_kernel`` of one-hot labels; unknown ones (-1) give zero rows."""
+    return ideal_kernel(jax.nn.one_hot(jnp.asarray(labels), num_classes))
+
+
+def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scalar:
+    """Return A(K1, K2), zero if one of them is.
+
+    Kernel-graph alignment has A or a power of it on one side, kernel-target alignment
+    ``ideal_kernel``; the homophily level of a graph is A with the ideal kernel.
+    Differentiable in dense kernels and factors.
+
+    Args:
+        first: K1.
+        second: K2, of as many nodes.
+        centered: of H K1 H and H K2 H, which the paper's figures show without saying.
+
+    Raises:
+        ValueError: kernels that are not square or of different sizes.
+
+    Source: Def. 5.1; centered, Cortes et al. 2012.
+    """
+    one, two = _checked(first), _checked(second)
+    if _size(one) != _size(two):
+        msg = f"kernels of {_size(one)} and {_size(two)} nodes have no alignment"
+        raise ValueError(msg)
+    if centered:
+        one, two = _centered(one), _centered(two)
+    overlap, squares = _inner(one, two), _inner(one, one) * _inner(two, two)
+    positive = squares > 0
+    root = jnp.sqrt(jnp.where(positive, squares, 1))
+    return jnp.where(positive, overlap / root, 0)
+
+
+class _Shifted(NamedTuple):
+    """H A H of a sparse A, which would not be sparse."""
+
+    entries: scipy.sparse.csr_array
+    sums: np.ndarray  # A 1
+
+
+def _checked(kernel: Any) -> Any:
+    if isinstance(kernel, Factor):
+        return Factor(jnp.asarray(kernel.phi))
+    if isinstance(kernel, sparse.BCOO) or scipy.sparse.issparse(kernel):
+        kernel = spmm.to_scipy(kernel)
+    else:
+        kernel = jnp.asarray(kernel)
+    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1]:
+        msg = f"a kernel must be a square matrix, got shape {kernel.shape}"
+        raise ValueError(msg)
+    return kernel
+
+
+def _size(kernel: Any) -> int:
+    return len(kernel.phi) if isinstance(kernel, Factor) else kernel.shape[0]
+
+
+def _centered(kernel: Any) -> Any:
+    if isinstance(kernel, Factor):
+        return Factor(kernel.phi - jnp.mean(kernel.phi, axis=0))
+    if scipy.sparse.issparse(kernel):
+        return _Shifted(kernel, np.asarray(kernel.sum(axis=1)).ravel())
+    rows = jnp.mean(kernel, axis=0)
+    return kernel - rows - rows[:, None] + jnp.mean(rows)
+
+
+def _inner(one: Any, two: Any) -> Any:
+    """Return <K1, K2> = tr(K1 K2), whatever stands for them."""
+    if isinstance(one, Factor):
+        if isinstance(two, Factor):
+            return jnp.sum(jnp.matmul(one.phi.T, two.phi, precision=_HIGHEST) ** 2)
+        return _inner(two, one)
+    if isinstance(two, Factor):
+        return jnp.sum(two.phi * _times(one, two.phi))
+    if isinstance(one, jax.Array) and isinstance(two, jax.Array):
+        return jnp.sum(one * two)
+    if isinstance(one, jax.Array):
+        return _inner(two, one)
+    return _sparse_inner(one, two)
+
+
+def _times(kernel: Any, v: Array) -> Array:
+    if isinstance(kernel, _Shifted):  # V is centered, and so is what it meets
+        return _times(kernel.entries, v)
+    if scipy.sparse.issparse(kernel):
+        return spmm.matmul(spmm.prepare(kernel, reorder=False), v)
+    return jnp.matmul(kernel, v, precision=_HIGHEST)
+
+
+def _sparse_inner(one: Any, two: Any) -> Any:
+    """Return <K1, K2> of a sparse K1, centered if it is."""
+    csr = one.entries if isinstance(one, _Shifted) else one
+    if isinstance(two, jax.Array):  # centered, its rows sum to zero
+        rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
+        return jnp.sum(jnp.asarray(csr.data) * two[rows, csr.indices])
+    other = two.entries if isinstance(two, _Shifted) else two
+    overlap = csr.multiply(other).sum()
+    if isinstance(one, _Shifted):
+        num_nodes, a, b = len(one.sums), one.sums, two.sums
+        overlap += a.sum() * b.sum() / num_nodes**2 - 2 * (a @ b) / num_nodes
+    return jnp.asarray(float(overlap))

@@ -1,0 +1,127 @@
+"""What alignment means for risk: the bound's terms, and the Bayes-optimal kernel.
+
+Labels are ±1 here, as both theorems need; the paper states neither.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Bool, Float
+
+from gnnrp import _checks
+
+
+class Bound(NamedTuple):
+    """The terms of the risk bound; loss in [0, 1] and 1-Lipschitz, up to constants."""
+
+    complexity: float  # y^T Θ^-1 y = l - α <y y^T, A_XX>, small where labels align
+    trace: float  # tr Θ <= l / (1 - α λ_max(A_XX))
+    main: float  # sqrt(complexity * trace) / l
+    confidence: float  # sqrt(log(1 / δ) / l)
+
+
+def bound(
+    adjacency: Float[Any, "n n"],
+    labels: Float[np.ndarray, " n"],
+    train_mask: Bool[np.ndarray, " n"],
+    *,
+    alpha: float,
+    confidence: float = 0.05,
+) -> Bound:
+    """Return the terms of the bound for Θ = (I - α A_XX)^-1.
+
+    Θ is the inverse of the training block, not the training block of (I - α A)^-1, for
+    which y^T Θ^-1 y = l - α <y y^T, A_XX> does not hold.
+
+    Args:
+        adjacency: A, symmetric, dense.
+        labels: y, ±1; only those of the training nodes are used.
+        train_mask: X.
+        alpha: α in [0, 1 / λ_max(A_XX)).
+        confidence: δ in (0, 1): the bound holds with probability 1 - δ.
+
+    Raises:
+        ValueError: labels that are not ±1, an empty mask, or α or δ out of range.
+
+    Source: Eq. 16, with its derivation in the appendix. The main text has an equality
+    sign where its c depends on the data and a bound is meant.
+    """
+    inside = np.flatnonzero(train_mask)
+    y = np.asarray(labels, np.float64)[inside]
+    if not inside.size:
+        msg = "there must be a training node"
+        raise ValueError(msg)
+    if not np.isin(y, (-1, 1)).all():
+        msg = f"labels must be -1 or 1, got {y[~np.isin(y, (-1, 1))][0]:g}"
+        raise ValueError(msg)
+    if not 0 < confidence < 1:
+        msg = f"confidence must be in (0, 1), got {confidence}"
+        raise ValueError(msg)
+    A = np.asarray(adjacency, np.float64)[np.ix_(inside, inside)]
+    values = scipy.linalg.eigvalsh(A)
+    _checks.at_least("alpha", alpha, 0)
+    if alpha * values[-1] >= 1:
+        msg = f"alpha must be below 1 / λ_max = {1 / values[-1]:.6g}, got {alpha}"
+        raise ValueError(msg)
+    count = len(inside)
+    complexity = float(count - alpha * y @ A @ y)
+    trace = float(np.sum(1 / (1 - alpha * values)))
+    return Bound(
+        complexity,
+        trace,
+        float(np.sqrt(complexity * trace) / count),
+        float(np.sqrt(np.log(1 / confidence) / count)),
+    )
+
+
+def bayes_kernel(same_class: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """Return K* = 2 P - 11^T, the covariance of balanced ±1 labels.
+
+    The best linear predictor of some labels from others takes it as its kernel
+    (``best_linear``). Under the proof's assumption P = A it is 2 A - 11^T; the
+    theorem's statement, A itself, holds where P = (1 + A) / 2 (it says P
+    proportional to A - 1/2, which cannot be: it should be P - 1/2 proportional to A).
+
+    Args:
+        same_class: P_ij = P(y_i = y_j), symmetric, 1 on the diagonal.
+
+    Raises:
+        ValueError: P is no such matrix, or K* is not positive definite.
+
+    Source: Thm. 5.2 and its proof in the appendix.
+    """
+    P = np.asarray(same_class, np.float64)
+    if not (np.array_equal(P, P.T) and np.all(np.diag(P) == 1)):
+        msg = "same_class must be symmetric with ones on its diagonal"
+        raise ValueError(msg)
+    if P.min() < 0 or P.max() > 1:
+        msg = f"same_class must hold probabilities, got {P.min():g} to {P.max():g}"
+        raise ValueError(msg)
+    kernel = 2 * P - 1
+    smallest = scipy.linalg.eigvalsh(kernel)[0]
+    if smallest <= 0:
+        msg = f"K* must be positive definite; its smallest eigenvalue is {smallest:.4g}"
+        raise ValueError(msg)
+    return kernel
+
+
+def best_linear(
+    kernel: Float[np.ndarray, "n n"], train_mask: Bool[np.ndarray, " n"]
+) -> Float[np.ndarray, "m l"]:
+    """Return K_X'X K_XX^-1: the weights of the training labels on the others.
+
+    No linear predictor of the unseen from the seen has a smaller squared risk if the
+    kernel is proportional to the covariance of the labels. (In the paper's proof a node
+    is among its own regressors, where every invertible kernel has zero risk.)
+
+    Args:
+        kernel: K*, positive definite on the training nodes.
+        train_mask: X.
+
+    Source: Thm. 5.2, corrected.
+    """
+    train_mask = np.asarray(train_mask)
+    inside = kernel[np.ix_(train_mask, train_mask)]
+    across = kernel[np.ix_(~train_mask, train_mask)]
+    return scipy.linalg.solve(inside, across.T, assume_a="pos").T
