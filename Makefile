@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test test-slow lint bench clean
 
@@ -29,10 +30,12 @@ bench: $(STAMP)
 	$(BIN)/python -m experiments.benchmark_rp $(BENCH) $(WHOLE)
 	$(BIN)/python -m experiments.benchmark_scaling $(if $(DATA),--most 120000000)
 
-# One environment, one install; made again when the requirements change.
+# One environment; made again when the requirements change. neural-tangents comes without
+# what it names as needed: TensorFlow, of which nothing here makes use.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(PIP) -e '.[test]'
+	$(PIP) --no-deps neural-tangents==0.6.5 'frozendict>=2.4'
 	touch $@
 
 clean:

@@ -11,8 +11,8 @@ LAYERS = (
     "spmm _spmm_rules _order _edges",
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other
-    "presets baselines records tables pipeline",
-    "estimator cli",
+    "presets baselines records tables pipeline wide",
+    "estimator commands cli",
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 STRANGERS = RANK["propagation"]

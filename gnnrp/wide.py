@@ -1,0 +1,216 @@
+"""Infinitely wide GCNs on a data set: their GNTK as a predictor, depth by depth."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gnnrp import _checks, datasets, graph, metrics, pipeline, presets, records, spmm
+from gnnrp.datasets import Dataset
+from gnnrp.kernels import activations, alignment, features, gntk
+from gnnrp.propagation import exact, methods, residual, similarity
+from gnnrp.types import MetricFn, Split
+
+Progress = Callable[[str, int, int], None]
+"""(what, done, total), called now and then."""
+
+_HELD = 6  # n x n arrays at once, at most
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Of the networks and of gradient descent on them."""
+
+    depths: tuple[int, ...] = (1, 2, 3, 4)  # L of each network
+    activation: str = "relu"
+    bias: str = "none"  # or "before" or "after" the aggregation
+    bias_std: float = 1.0
+    num_steps: int = 10_000  # of size 1 / |Θ_XX|_∞, which is below 1 / λ_max
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no network.
+
+        Raises:
+            ValueError: a value out of its range.
+        """
+        if not self.depths:
+            msg = "depths must hold at least one depth"
+            raise ValueError(msg)
+        for depth in self.depths:
+            _checks.count("depth", depth, 1, 1000)
+        activations.by_name(self.activation)
+        _checks.one_of("bias", self.bias, gntk.BIASES)
+        _checks.at_least("bias_std", self.bias_std, 0)
+        _checks.count("num_steps", self.num_steps, 1, residual.MOST_STEPS)
+
+
+def run(
+    dataset: Dataset,
+    settings: Settings,
+    *,
+    max_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train wide GCNs of each depth by their GNTK; return the record.
+
+    Each is scored at the step that validation chooses and, where the training nodes are
+    few enough, at the end of training, which is kernel regression with the
+    pseudo-inverse. f_0 = 0 is presupposed. RP of the published settings and its
+    baselines stand beside them.
+
+    Args:
+        dataset: see ``datasets.load``; without features, inputs are one-hot.
+        settings: of the networks.
+        max_bytes: refuse what would hold more in n x n arrays; the memory of this
+            machine if left out.
+        progress: called with what is being done, how far it is, and of how much.
+
+    Raises:
+        ValueError: a kernel that does not fit.
+
+    Source: Def. 4.1; Theorem 3.2 for the end of training.
+    """
+    check_memory(dataset.num_nodes, max_bytes)
+    began = time.perf_counter()
+    dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
+    beside = pipeline.run(
+        dataset,
+        presets.settings(dataset.name, has_features=dataset.features is not None),
+        progress=progress,
+    ).record
+    matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
+    gram = inputs(dataset)
+    rows = []
+    for done, depth in enumerate(settings.depths):
+        if progress:
+            progress("depths", done, len(settings.depths))
+        rows.append(_depth(dataset, matrix, gram, settings, depth))
+    best = max(rows, key=lambda row: (row["val_mean"] is not None, row["val_mean"]))
+    own = {key: beside[key] for key in ("val_mean", "val_std", "test_mean", "test_std")}
+    name = "rp" if beside["method"] == "rp" else "generalized rp"
+    return {
+        "dataset": dataset.name,
+        "metric": dataset.metric,
+        "unit": "percent",
+        "method": "gntk",
+        "settings": dataclasses.asdict(settings),
+        "depths": rows,
+        "best_depth": best["depth"],
+        "baselines": beside["baselines"] | {name: own},
+        "seconds": {"run": round(time.perf_counter() - began, 4)},
+        "peak_memory_bytes": records.peak_memory(),
+        "device": str(jax.devices()[0].device_kind),
+        "dtype": str(gram.dtype),
+        "versions": records.versions(),
+        "commit": records.commit(),
+        "files": dataset.files,
+    }
+
+
+def check_memory(num_nodes: int, max_bytes: int | None = None) -> None:
+    """Refuse a graph whose kernels would not fit.
+
+    Raises:
+        ValueError: it would take more than ``max_bytes``.
+    """
+    needed = _HELD * num_nodes**2 * jnp.zeros(0).dtype.itemsize
+    limit = records.machine_memory() if max_bytes is None else max_bytes
+    if limit is not None and needed > limit:
+        msg = (
+            f"the GNTK of {num_nodes:,} nodes takes about {needed / 1e9:.1f} GB and "
+            f"there are {limit / 1e9:.1f}; take a smaller graph, or RP (gnnrp rp)"
+        )
+        raise ValueError(msg)
+
+
+def inputs(dataset: Dataset) -> jax.Array:
+    """Return X X^T, of row-normalized features where the published settings say so."""
+    if dataset.features is None:
+        return jnp.eye(dataset.num_nodes)
+    x = features.checked(dataset.features).astype(jnp.zeros(0).dtype, copy=False)
+    preset = presets.SETTINGS.get(dataset.name)
+    if preset is not None and preset.row_normalize:
+        x = features.row_normalized(x)
+    return gntk.gram(x)
+
+
+_gcn = jax.jit(gntk.gcn, static_argnames=("depth", "activation", "bias"))
+
+
+def _depth(
+    dataset: Dataset,
+    matrix: spmm.Matrix,
+    gram: jax.Array,
+    settings: Settings,
+    depth: int,
+) -> dict[str, Any]:
+    began = time.perf_counter()
+    theta = _gcn(
+        matrix,
+        gram,
+        depth=depth,
+        activation=activations.by_name(settings.activation),
+        bias=settings.bias,
+        bias_std=settings.bias_std,
+    ).ntk.block_until_ready()
+    kernel_seconds = time.perf_counter() - began
+    targets, metric = datasets.targets(dataset), metrics.by_name(dataset.metric)
+    found = residual.run(
+        similarity.Dense(theta),
+        targets,
+        dataset.splits,
+        step_size=_safe_step(theta, dataset.splits.train),
+        num_steps=settings.num_steps,
+        metric=metric,
+        select="last",
+    )
+    ends = [
+        _end(theta, targets, split, metric)
+        for split in zip(*dataset.splits, strict=True)
+    ]
+    ends = None if None in ends else np.array(ends)
+    return {
+        "depth": depth,
+        **records.summary(found.best_val, found.best_test),
+        "best_step": [int(t) for t in found.best_step],
+        "end": None if ends is None else records.summary(*ends.T),
+        "alignment": _alignments(theta, matrix, dataset, depth),
+        "kernel_seconds": round(kernel_seconds, 4),
+    }
+
+
+def _safe_step(theta: jax.Array, train: np.ndarray) -> float:
+    """Return 1 / |Θ_XX|_∞ of the split where it is least."""
+    sums = jnp.abs(theta) @ jnp.asarray(train.T, theta.dtype)
+    return float(1 / jnp.max(jnp.where(train.T, sums, 0)))
+
+
+def _end(
+    theta: jax.Array, targets: np.ndarray, split: tuple, metric: MetricFn
+) -> tuple[float, float] | None:
+    """Return the validation and test score of kernel regression."""
+    train, val, test = split
+    index = np.flatnonzero(train)
+    if len(index) > methods.EXACT_UP_TO:
+        return None
+    factors = exact.factorize(np.asarray(theta[:, index]), index)
+    scores = jnp.asarray(exact.limit(factors, targets[index].astype(np.float64)))
+    y = jnp.asarray(targets, scores.dtype)
+    return float(metric(scores, y, val)), float(metric(scores, y, test))
+
+
+def _alignments(
+    theta: jax.Array, matrix: spmm.Matrix, dataset: Dataset, depth: int
+) -> dict[str, float]:
+    """Return how Θ aligns with A^{2L}, and with the labels of all nodes, centered."""
+    far = similarity.Power(matrix, 2 * depth)(jnp.eye(len(theta), dtype=theta.dtype))
+    found = {"graph": alignment.alignment(theta, far, centered=True)}
+    del far
+    if dataset.labels.ndim == 1:
+        ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
+        found["labels"] = alignment.alignment(theta, ideal, centered=True)
+    return {name: round(float(value), 6) for name, value in found.items()}
