@@ -64,7 +64,7 @@ def held(step: Any, *arguments: Any) -> int:
     def flat(leaves):
         return step(*jax.tree.unflatten(structure, leaves))
 
-    memory = jax.jit(flat).lower(leaves).compile().memory_analysis()
+    memory: Any = jax.jit(flat).lower(leaves).compile().memory_analysis()
     return (
         memory.argument_size_in_bytes
         + memory.output_size_in_bytes

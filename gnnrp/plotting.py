@@ -55,6 +55,41 @@ def learning_curve(
     return figure
 
 
+def depths(record: dict[str, Any]) -> Figure:
+    """Draw scores and alignments of wide networks against their depth.
+
+    Args:
+        record: see ``wide.run``.
+    """
+    rows = record["depths"]
+    layers = [row["depth"] for row in rows]
+    figure = Figure(figsize=(8.4, 3.8), layout="constrained")
+    scores, angles = figure.subplots(1, 2)
+    tests = [row["test_mean"] for row in rows]
+    scores.plot(layers, tests, "o-", color="C1", label="GNTK, test")
+    if all(row["end"] for row in rows):
+        ends = [row["end"]["test_mean"] for row in rows]
+        scores.plot(layers, ends, "o--", color="C0", label="GNTK, test, at the end")
+    styles = {"lp": "--", "rp": "-.", "generalized rp": "-"}
+    for name, style in styles.items():
+        line = record["baselines"].get(name)
+        if line is not None and line["test_mean"] is not None:
+            label = {**_LABELS, "generalized rp": "RP with features"}[name]
+            scores.axhline(line["test_mean"], color="0.4", ls=style, label=label)
+    scores.set_ylabel(f"{_METRIC[record['metric']]} (%)")
+    for name, label in (("graph", "with $A^{2L}$"), ("labels", "with the labels")):
+        if name in rows[0]["alignment"]:
+            found = [row["alignment"][name] for row in rows]
+            angles.plot(layers, found, "o-", label=label)
+    angles.set_ylabel("centered alignment of Θ")
+    for axes in (scores, angles):
+        axes.set_xticks(layers)
+        axes.set_xlabel("layers L")
+        axes.legend(frameon=False, fontsize="small")
+    figure.suptitle(f"Infinitely wide GCNs on {record['dataset']}")
+    return figure
+
+
 def bars_with_floor(
     values: dict[str, dict[str, float]], floors: dict[str, float], *, label: str
 ) -> Figure:

@@ -6,22 +6,25 @@ from typing import Any
 
 from gnnrp import datasets, presets
 
+_NAMES = {
+    "majority": "majority class",
+    "lp": "label propagation",
+    "rp": "RP",
+    "generalized rp": "RP with features",
+}
+_UNITS = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
+
 
 def of_run(record: dict[str, Any]) -> str:
     """Return what a run found, beside its baselines and the published figure."""
-    names = {
-        "majority": "majority class",
-        "lp": "label propagation",
-        "rp": "RP",
-    }
-    unit = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}[record["metric"]]
+    unit = _UNITS[record["metric"]]
     lines = [
         f"{record['dataset']}: {unit} in percent, {len(record['splits'])} split(s)",
         "",
     ]
     lines.append(f"{'':24}{'validation':>16}{'test':>16}")
-    main_name = "RP with features" if record["settings"]["kernel"] else "RP"
-    rows = [(names[k], v) for k, v in record["baselines"].items()]
+    main_name = _NAMES["generalized rp" if record["settings"]["kernel"] else "rp"]
+    rows = [(_NAMES[k], v) for k, v in record["baselines"].items()]
     for name, row in [*rows, (main_name, record)]:
         cells = [
             _score(row[f"{part}_mean"], row[f"{part}_std"]) for part in ("val", "test")
@@ -43,6 +46,39 @@ def of_run(record: dict[str, Any]) -> str:
         f"best step {steps} of {report['num_steps']} ({report['solver']})",
         f"load {seconds['load']:.1f} s, set-up {seconds['setup']:.1f} s, "
         f"run {seconds['run']:.1f} s on {record['device']}",
+    ]
+    return "\n".join(lines)
+
+
+def of_depths(record: dict[str, Any]) -> str:
+    """Return what wide networks of each depth found, beside RP and its baselines."""
+    unit = _UNITS[record["metric"]]
+    lines = [
+        f"{record['dataset']}: {unit} in percent; alignment centered",
+        "",
+        f"{'':24}{'validation':>16}{'test':>16}{'test, at end':>16}"
+        f"{'with A^2L':>11}{'with labels':>13}",
+    ]
+    for row in record["depths"]:
+        end, align = row["end"], row["alignment"]
+        cells = [
+            _score(row["val_mean"], row["val_std"]),
+            _score(row["test_mean"], row["test_std"]),
+            _score(end["test_mean"], end["test_std"]) if end else "-",
+        ]
+        scores = "".join(f"{cell:>16}" for cell in cells)
+        label = f"{align['labels']:.3f}" if "labels" in align else "-"
+        name = f"GNTK, {row['depth']} layer(s)"
+        lines.append(f"{name:24}{scores}{align['graph']:>11.3f}{label:>13}")
+    for name, row in record["baselines"].items():
+        cells = [
+            _score(row[f"{part}_mean"], row[f"{part}_std"]) for part in ("val", "test")
+        ]
+        lines.append(f"{_NAMES[name]:24}" + "".join(f"{cell:>16}" for cell in cells))
+    lines += [
+        "",
+        f"best by validation: {record['best_depth']} layer(s); "
+        f"{record['seconds']['run']:.1f} s on {record['device']}",
     ]
     return "\n".join(lines)
 

@@ -200,7 +200,8 @@ def _end(
     factors = exact.factorize(np.asarray(theta[:, index]), index)
     scores = jnp.asarray(exact.limit(factors, targets[index].astype(np.float64)))
     y = jnp.asarray(targets, scores.dtype)
-    return float(metric(scores, y, val)), float(metric(scores, y, test))
+    at_val, at_test = (metric(scores, y, jnp.asarray(mask)) for mask in (val, test))
+    return float(at_val), float(at_test)
 
 
 def _alignments(

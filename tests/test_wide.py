@@ -1,0 +1,125 @@
+"""Wide GCNs on a data set: scores, alignments, and what does not fit."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gnnrp import cli, datasets, graph, metrics, spmm, tables, wide
+from gnnrp.datasets import sbm
+from gnnrp.kernels import alignment, gntk
+
+SMALL = wide.Settings(depths=(1, 2), num_steps=50)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return sbm.generate(
+        0, num_blocks=3, block_size=40, intra_probability=0.1, num_val=20, num_test=30,
+        train_per_class=8,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def record(data):
+    with jax.numpy_dtype_promotion("standard"):
+        return wide.run(data, SMALL)
+
+
+def theta_of(data, depth):
+    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    return np.asarray(gntk.gcn(matrix, wide.inputs(data), depth=depth).ntk)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_scores_are_those_of_gradient_descent_on_the_kernel(data, record, at):
+    row = record["depths"][at]
+    theta = theta_of(data, row["depth"])
+    train, val, test = (mask[0] for mask in data.splits)
+    targets = datasets.targets(data).astype(float)
+    step = 1 / np.abs(theta[np.ix_(train, train)]).sum(axis=1).max()
+    f, scores = np.zeros_like(targets), []
+    for _ in range(SMALL.num_steps):
+        f += step * theta[:, train] @ (targets - f)[train]
+        scores.append([np.mean((f.argmax(1) == data.labels)[m]) for m in (val, test)])
+    scores = 100 * np.array(scores)
+    best = len(scores) - 1 - np.argmax(scores[::-1, 0])
+    assert row["best_step"] == [best + 1]
+    assert row["val_mean"] == pytest.approx(scores[best, 0], abs=1e-3)
+    assert row["test_mean"] == pytest.approx(scores[best, 1], abs=1e-3)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_the_end_is_kernel_regression(data, record, at):
+    row = record["depths"][at]
+    theta = theta_of(data, row["depth"])
+    train, _, test = (mask[0] for mask in data.splits)
+    targets = datasets.targets(data).astype(float)
+    inverse = np.linalg.pinv(theta[np.ix_(train, train)], rcond=1e-12)
+    scores = jnp.asarray(theta[:, train] @ inverse @ targets[train])
+    expected = metrics.accuracy(scores, jnp.asarray(targets), jnp.asarray(test))
+    assert row["end"]["test_mean"] == pytest.approx(100 * float(expected), abs=1e-3)
+
+
+def test_alignments_are_centered_with_the_graph_and_all_labels(data, record):
+    row = record["depths"][1]
+    theta = theta_of(data, 2)
+    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    A = np.asarray(spmm.matmul(matrix, jnp.eye(data.num_nodes)))
+    same = (data.labels[:, None] == data.labels) * 1.0
+    for name, other in (("graph", np.linalg.matrix_power(A, 4)), ("labels", same)):
+        expected = alignment.alignment(theta, other, centered=True)
+        assert row["alignment"][name] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_the_record_names_the_best_depth_and_what_stands_beside(record):
+    vals = [row["val_mean"] for row in record["depths"]]
+    assert record["best_depth"] == 1 + int(np.argmax(vals))
+    assert {"majority", "lp", "rp", "generalized rp"} == set(record["baselines"])
+    text = tables.of_depths(record)
+    assert "GNTK, 2 layer(s)" in text
+    assert f"best by validation: {record['best_depth']} layer(s)" in text
+
+
+def test_without_features_inputs_are_one_hot(data):
+    bare = data._replace(features=None)
+    np.testing.assert_array_equal(wide.inputs(bare), np.eye(data.num_nodes))
+
+
+def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
+    with pytest.raises(ValueError, match=r"of 120 nodes takes about 0.0 GB and there"):
+        wide.run(data, SMALL, max_bytes=1000)
+    big = data._replace(num_nodes=10**6)
+    with pytest.raises(ValueError, match="of 1,000,000 nodes takes about"):
+        wide.run(big, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depths": ()}, "at least one depth"),
+        ({"depths": (2, 0)}, "depth must be at least 1, got 0"),
+        ({"activation": "tanh"}, "activation must be one of"),
+        ({"bias": "both"}, "bias must be one of"),
+        ({"bias_std": -1.0}, "bias_std must be at least 0, got -1"),
+        ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
+    ],
+)
+def test_settings_that_make_no_network_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        wide.Settings(**change)
+
+
+def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, data):
+    monkeypatch.setattr(datasets, "load", lambda *_, **__: data)
+    plot = tmp_path / "depths.png"
+    line = ["gntk", "--depths", "1", "2", "--num-steps", "50", "--json", "--quiet"]
+    with jax.numpy_dtype_promotion("standard"):
+        assert cli.main([*line, "--plot", str(plot)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [row["depth"] for row in shown["depths"]] == [1, 2]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert cli.main(["gntk", "--depths", "0"]) == 2
+    assert capsys.readouterr().err == "gnnrp: depth must be at least 1, got 0\n"
