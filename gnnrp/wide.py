@@ -1,6 +1,7 @@
 """Infinitely wide GCNs on a data set: their GNTK as a predictor, depth by depth."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -138,7 +139,16 @@ def inputs(dataset: Dataset) -> jax.Array:
     return gntk.gram(x)
 
 
-_gcn = jax.jit(gntk.gcn, static_argnames=("depth", "activation", "bias"))
+@functools.partial(jax.jit, static_argnames=("depth", "activation", "bias"))
+def _ntk(matrix, gram, bias_std, *, depth, activation, bias):
+    return gntk.gcn(
+        matrix,
+        gram,
+        depth=depth,
+        activation=activations.by_name(activation),
+        bias=bias,
+        bias_std=bias_std,
+    ).ntk
 
 
 def _depth(
@@ -149,14 +159,14 @@ def _depth(
     depth: int,
 ) -> dict[str, Any]:
     began = time.perf_counter()
-    theta = _gcn(
+    theta = _ntk(
         matrix,
         gram,
+        jnp.asarray(settings.bias_std, gram.dtype),
         depth=depth,
-        activation=activations.by_name(settings.activation),
+        activation=settings.activation,
         bias=settings.bias,
-        bias_std=settings.bias_std,
-    ).ntk.block_until_ready()
+    ).block_until_ready()
     kernel_seconds = time.perf_counter() - began
     targets, metric = datasets.targets(dataset), metrics.by_name(dataset.metric)
     found = residual.run(

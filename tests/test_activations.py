@@ -46,6 +46,17 @@ def test_expectations_are_integrals(name, sides):
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_angles_are_exact_to_some_ulp_everywhere(dtype):
+    near = 1 - np.geomspace(1e-15, 1, 1000)
+    x = np.unique(np.concatenate([near, -near, np.linspace(-1, 1, 1001)]).astype(dtype))
+    found = jax.jit(lambda x: activations.RELU.derivative(x, x * 0 + 1, x * 0 + 1))(x)
+    expected = 0.5 - np.arccos(x.astype(np.longdouble)) / (2 * np.longdouble(np.pi))
+    ulp = np.finfo(dtype).eps
+    np.testing.assert_allclose(found, expected.astype(dtype), rtol=0, atol=4 * ulp)
+    assert found.dtype == dtype
+
+
 @every
 def test_the_scale_makes_unit_variance_stay(name):
     activation = activations.by_name(name)

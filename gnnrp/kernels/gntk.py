@@ -97,11 +97,7 @@ def propagate(kernels: Kernels, propagation: LinearMap) -> Kernels:
         propagation: V -> P V, such as a matrix from ``spmm.prepare``, or a personalized
             PageRank.
     """
-
-    def both_sides(kernel):
-        return propagation(propagation(kernel.T).T)
-
-    return Kernels(both_sides(kernels.nngp), both_sides(kernels.ntk))
+    return Kernels(*(_both_sides(propagation, kernel) for kernel in kernels))
 
 
 def concatenate(branches: Sequence[Kernels]) -> Kernels:
@@ -183,11 +179,17 @@ def gcn(
     for layer, flag in enumerate(flags):
         if layer > 0:
             kernels = transform(kernels, activation, scale=scale)
-        if bias == "before":
+        if bias == "before" or (bias == "none" and layer > 0):
+            # P (Z W) = (P Z) W, and in this order the last K, where it is not asked
+            # for, is compiled away: a third of all products.
             kernels = dense(kernels, bias_std=std, trained=flag)
             kernels = propagate(kernels, propagation)
-        else:  # P (Z W) = (P Z) W
-            kernels = propagate(kernels, propagation)
+        else:
+            kernels = (
+                propagate(kernels, propagation)
+                if layer > 0
+                else initialize(_both_sides(propagation, gram))  # N is still zero
+            )
             kernels = dense(kernels, bias_std=std, trained=flag)
     return kernels
 
@@ -230,6 +232,10 @@ def decoupled(
     for _ in range(num_hops):
         kernels = propagate(kernels, propagation)
     return kernels
+
+
+def _both_sides(propagation: LinearMap, kernel: Array) -> Array:
+    return propagation(propagation(kernel.T).T)
 
 
 def _checked_layers(depth: int, trained: Sequence[bool] | None) -> Sequence[bool]:
