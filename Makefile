@@ -22,13 +22,14 @@ lint: $(STAMP)
 	$(BIN)/pyright
 
 # On generated graphs; with DATA=DIR, which holds the data sets named, on real ones.
-BENCH := $(if $(DATA),--data-dir $(DATA))
+OUT ?= bench
+BENCH := $(if $(DATA),--data-dir $(DATA)) --output $(OUT)
 WHOLE := $(if $(DATA),--curve cora --sweep arxiv --powers 1 2 3 4 5 6 7 8 9 10 \
 	--commands sbm cora arxiv tolokers "cs --split 0" "physics --split 0" cs physics)
 bench: $(STAMP)
 	$(BIN)/python -m experiments.benchmark_spmm $(BENCH)
 	$(BIN)/python -m experiments.benchmark_rp $(BENCH) $(WHOLE)
-	$(BIN)/python -m experiments.benchmark_scaling $(if $(DATA),--most 120000000)
+	$(BIN)/python -m experiments.benchmark_scaling --output $(OUT) $(if $(DATA),--most 120000000)
 
 # One environment; made again when the requirements change. neural-tangents comes without
 # what it names as needed: TensorFlow, of which nothing here makes use.

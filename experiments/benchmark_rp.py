@@ -14,14 +14,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import tyro
 
 from experiments import common, gcn
-from gnnrp import datasets, graph, metrics, pipeline, presets, spmm
+from gnnrp import _checks, datasets, graph, metrics, pipeline, presets, spmm
 from gnnrp.kernels import features
 from gnnrp.propagation import losses, residual, similarity, sweep
 
@@ -201,14 +201,21 @@ def time_to_accuracy(config: Config) -> dict[str, Any]:
     """Seconds to a validation accuracy that RP and a two-layer GCN both reach.
 
     RP is its whole published run, the GCN the epochs that it takes; both compiled.
+
+    Raises:
+        ValueError: a data set without features, or no epoch.
     """
-    data = datasets.load(config.curve, config.data_dir)
+    _checks.count("epochs", config.epochs, 1)
+    data = datasets.with_split(datasets.load(config.curve, config.data_dir), 0)
+    if data.features is None:
+        msg = f"{data.name} has no features here for a GCN; take another --curve"
+        raise ValueError(msg)
     settings = presets.settings(config.curve)
     matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     targets = jnp.asarray(datasets.targets(data))
     train, val = (jnp.asarray(mask[0]) for mask in data.splits[:2])
     score = jax.jit(metrics.by_name(data.metric))
-    x = jnp.asarray(features.as_dense(cast(Any, data.features)))
+    x = jnp.asarray(features.as_dense(data.features))
     beside = gcn.training(matrix, x, targets, train, hidden=64, num_layers=2)
     weights, state, accuracy = beside.parameters, beside.state, []
     score(beside.step(weights, state, *beside.data)[2], targets, val)  # compiles

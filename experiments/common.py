@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import scipy.sparse
 
-from gnnrp import graph, plotting, records, spmm
+from gnnrp import _checks, graph, plotting, records, spmm
 
 Contestant = Callable[[], object]
 
@@ -21,7 +21,12 @@ Contestant = Callable[[], object]
 def interleaved(
     contestants: Mapping[str, Contestant], repeats: int
 ) -> dict[str, dict[str, float]]:
-    """Run each once to warm up, then in turns; return seconds by name."""
+    """Run each once to warm up, then in turns; return seconds by name.
+
+    Raises:
+        ValueError: no repeat.
+    """
+    _checks.count("repeats", repeats, 1)
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for run in contestants.values():
         run()

@@ -1,9 +1,11 @@
 """README's speed section, from the records of the benchmarks.
 
-python -m experiments.speed_table            # prints it
+python -m experiments.speed_table            # of the committed records
+python -m experiments.speed_table FOLDER     # of your own
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def main() -> None:
     """Print the section."""
-    print(section(RESULTS))
+    print(section(Path(sys.argv[1]) if sys.argv[1:] else RESULTS))
 
 
 def section(folder: Path) -> str:

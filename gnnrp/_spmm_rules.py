@@ -4,11 +4,13 @@ Its own rules for forward mode, transposition (so reverse mode) and ``vmap`` lea
 to itself, so that all of them, nested however deep, end in the fast kernel.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 from jax.experimental import sparse
 from jax.extend.core import Primitive
@@ -26,6 +28,20 @@ class Pattern(NamedTuple):
     order: (
         Int[Array, " e"] | None
     )  # which entry of ``data`` stands here; None: as stored
+
+
+def as_pattern(
+    indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None, backend: str
+) -> Pattern:
+    """Lay compressed rows out as the back end reads them."""
+    if backend == "bcsr":
+        rows = indptr
+    else:
+        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    as_index = functools.partial(jnp.asarray, dtype=jnp.int32)
+    return Pattern(
+        as_index(rows), as_index(indices), None if order is None else as_index(order)
+    )
 
 
 def product(

@@ -33,12 +33,8 @@ _Precision = Annotated[Precision | None, _setting(Precision)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rp:
-    """Run residual propagation and its baselines on one data set.
-
-    Without flags: an embedded graph (a stochastic block model), a table, a figure.
-    Settings left out are the published ones of the data set.
-    """
+class _OnData:
+    """The flags of every command that runs on a data set."""
 
     dataset: str = "sbm"
     """A name from `gnnrp datasets`."""
@@ -46,6 +42,36 @@ class Rp:
     """Where the files are; then $GNNRP_DATA and the user cache are searched."""
     download: bool = True
     """Fetch missing files, checked by SHA-256, into the user cache."""
+    split: int | None = None
+    """Only this one of the splits, counted from 0."""
+    seed: int = 0
+    """Of random splits and of the generated graph."""
+    json: bool = False
+    """Print one JSON object, and nothing else, on standard output."""
+    plot: Path | None = None
+    """Where the figure goes (PNG); `COMMAND-DATASET.png` unless --json."""
+    quiet: bool = False
+    """No progress bar."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def _load(self) -> Any:
+        from gnnrp import datasets
+
+        found = datasets.load(
+            self.dataset, self.data_dir, download=self.download, seed=self.seed
+        )
+        return found if self.split is None else datasets.with_split(found, self.split)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rp(_OnData):
+    """Run residual propagation and its baselines on one data set.
+
+    Without flags: an embedded graph (a stochastic block model), a table, a figure.
+    Settings left out are the published ones of the data set.
+    """
+
     step_size: _Float = None
     """η, positive."""
     power: _Int = None
@@ -70,18 +96,6 @@ class Rp:
     """How the steps are computed."""
     precision: _Precision = None
     """Of the computation."""
-    split: int | None = None
-    """Only this one of the splits, counted from 0."""
-    seed: int = 0
-    """Of random splits and of the generated graph."""
-    json: bool = False
-    """Print one JSON object, and nothing else, on standard output."""
-    plot: Path | None = None
-    """Where the learning curve goes (PNG); `rp-DATASET.png` unless --json."""
-    quiet: bool = False
-    """No progress bar."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self) -> None:
         """Load, run, and print.
@@ -89,14 +103,10 @@ class Rp:
         Raises:
             ValueError: settings or data that do not serve.
         """
-        from gnnrp import datasets, pipeline, records, tables
+        from gnnrp import pipeline, records, tables
 
         began = time.perf_counter()
-        dataset = datasets.load(
-            self.dataset, self.data_dir, download=self.download, seed=self.seed
-        )
-        if self.split is not None:
-            dataset = datasets.with_split(dataset, self.split)
+        dataset = self._load()
         loaded = time.perf_counter() - began
         settings = self._settings(has_features=dataset.features is not None)
         target = _target(self.plot, f"rp-{dataset.name}.png", quiet=self.json)
@@ -168,19 +178,13 @@ class Datasets:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gntk:
+class Gntk(_OnData):
     """Train infinitely wide GCNs by their tangent kernel, depth by depth.
 
     Their test scores stand beside RP and label propagation, and how their kernels align
     with the graph and with the labels.
     """
 
-    dataset: str = "sbm"
-    """A name from `gnnrp datasets`."""
-    data_dir: Path | None = None
-    """Where the files are; then $GNNRP_DATA and the user cache are searched."""
-    download: bool = True
-    """Fetch missing files, checked by SHA-256, into the user cache."""
     depths: tuple[int, ...] = (1, 2, 3, 4)
     """L, weight matrices of each network."""
     activation: Literal["relu", "leaky_relu", "erf", "identity"] = "relu"
@@ -193,18 +197,6 @@ class Gntk:
     """Steps of gradient descent to look at."""
     precision: Precision = "float32"
     """Of the kernels."""
-    split: int | None = None
-    """Only this one of the splits, counted from 0."""
-    seed: int = 0
-    """Of random splits and of the generated graph."""
-    json: bool = False
-    """Print one JSON object, and nothing else, on standard output."""
-    plot: Path | None = None
-    """Where the figure goes (PNG); `gntk-DATASET.png` unless --json."""
-    quiet: bool = False
-    """No progress bar."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def run(self) -> None:
         """Load, run, and print."""
@@ -212,16 +204,12 @@ class Gntk:
 
         import jax
 
-        from gnnrp import datasets, records, tables, wide
+        from gnnrp import records, tables, wide
 
         settings = wide.Settings(
             self.depths, self.activation, self.bias, self.bias_std, self.num_steps
         )
-        dataset = datasets.load(
-            self.dataset, self.data_dir, download=self.download, seed=self.seed
-        )
-        if self.split is not None:
-            dataset = datasets.with_split(dataset, self.split)
+        dataset = self._load()
         target = _target(self.plot, f"gntk-{dataset.name}.png", quiet=self.json)
         wide_floats = self.precision == "float64"
         with (

@@ -8,7 +8,6 @@ in the fast kernel.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from jax.experimental import sparse
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _checks, _order
-from gnnrp._spmm_rules import KERNELS, Pattern, product
+from gnnrp._spmm_rules import KERNELS, Pattern, as_pattern, product
 
 BACKENDS = tuple(KERNELS)
 
@@ -102,7 +101,7 @@ def _laid_out(csr: scipy.sparse.csr_array, order: Array | None, backend: str) ->
     """Return the matrix of sorted entries that stand in this order already."""
     csc = csr.tocsc()
     csc.sort_indices()
-    pattern = _pattern(csr.indptr, csr.indices, None, backend)
+    pattern = as_pattern(csr.indptr, csr.indices, None, backend)
     if _is_symmetric(csr, csc):
         transposed = pattern
     else:
@@ -110,7 +109,7 @@ def _laid_out(csr: scipy.sparse.csr_array, order: Array | None, backend: str) ->
             (np.arange(csr.nnz, dtype=np.int64), csr.indices, csr.indptr), csr.shape
         ).tocsc()
         stored.sort_indices()
-        transposed = _pattern(csc.indptr, csc.indices, stored.data, backend)
+        transposed = as_pattern(csc.indptr, csc.indices, stored.data, backend)
     return Matrix(
         data=jnp.asarray(csr.data),
         pattern=pattern,
@@ -169,20 +168,15 @@ def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:
         ValueError: the shapes do not fit.
         TypeError: a side of complex numbers.
     """
-    v = jnp.asarray(v)  # numpy's float64 becomes JAX's float
-    if v.ndim not in {1, 2} or v.shape[0] != matrix.shape[1]:
-        msg = (
-            f"a {matrix.shape[0]} x {matrix.shape[1]} matrix multiplies arrays of "
-            f"shape ({matrix.shape[1]}, k) or ({matrix.shape[1]},), got {v.shape}"
-        )
-        raise ValueError(msg)
-    return iterate(matrix, lambda new, *_: new, v, 1)
+    # numpy's float64 becomes JAX's float
+    return iterate(matrix, lambda new, *_: new, jnp.asarray(v), 1)
 
 
 def on_support(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
     """Return A without the columns outside a set of nodes, in A's order of nodes.
 
-    It multiplies vectors that vanish there as A does, and skips what would be zero.
+    It multiplies vectors that vanish there as A does, and skips what would be zero. A
+    few zeros are stored, so that supports of about the same size share one trace.
 
     Args:
         matrix: A, from ``prepare``.
@@ -190,19 +184,31 @@ def on_support(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
 
     Raises:
         ValueError: the mask does not fit.
+        TypeError: it is not boolean.
     """
+    if support.dtype != np.bool_:
+        msg = f"the support must be boolean, got {support.dtype}; see .astype(bool)"
+        raise TypeError(msg)
     if support.shape != matrix.shape[1:]:
         msg = f"the support must have shape {matrix.shape[1:]}, got {support.shape}"
         raise ValueError(msg)
     if matrix.order is not None:
         support = support[np.asarray(matrix.order[0])]
     columns, rows = (np.asarray(part) for part in matrix.pattern[1::-1])
-    pointers = rows if matrix.backend == "bcsr" else _pointers(rows, matrix.shape[0])
+    pointers = rows
+    if matrix.backend != "bcsr":  # which holds the row of each entry instead
+        pointers = np.searchsorted(rows, np.arange(matrix.shape[0] + 1))
     kept = support[columns]
-    before = np.concatenate([[0], np.cumsum(kept)])
-    csr = scipy.sparse.csr_array(
-        (np.asarray(matrix.data)[kept], columns[kept], before[pointers]), matrix.shape
-    )
+    pointers = np.concatenate([[0], np.cumsum(kept)])[pointers]
+    data, columns = np.asarray(matrix.data)[kept], columns[kept]
+    if matrix.backend != "bcoo" and not support.all():  # BCOO's indices are unique
+        unit = 1 << max(0, data.size.bit_length() - 4)
+        padding = (0, -data.size % unit)
+        data = np.pad(data, padding)
+        # Where vectors vanish, so that not even an infinite entry is met.
+        columns = np.pad(columns, padding, constant_values=np.argmin(support))
+        pointers[-1] = data.size
+    csr = scipy.sparse.csr_array((data, columns, pointers), matrix.shape)
     return _laid_out(csr, matrix.order, matrix.backend)
 
 
@@ -225,13 +231,30 @@ def iterate(
             from ``on_support``.
 
     Raises:
-        TypeError: a side of complex numbers.
+        ValueError: the shapes do not fit; a negative number of steps.
+        TypeError: a side of complex numbers; what is no linear map.
     """
     v = jnp.asarray(v)
+    num_steps = _checks.count("num_steps", num_steps, 0)
+    if not callable(matrix):
+        msg = (
+            f"the matrix must be a linear map, got {type(matrix).__name__}; "
+            "spmm.prepare makes one of a sparse matrix"
+        )
+        raise TypeError(msg)
     if not isinstance(matrix, Matrix):
         return jax.lax.fori_loop(
             0, num_steps, lambda _, w: update_fn(matrix(w), w, v), v
         )
+    if v.ndim not in {1, 2} or v.shape[0] != matrix.shape[1]:
+        msg = (
+            f"a {matrix.shape[0]} x {matrix.shape[1]} matrix multiplies arrays of "
+            f"shape ({matrix.shape[1]}, k) or ({matrix.shape[1]},), got {v.shape}"
+        )
+        raise ValueError(msg)
+    if num_steps != 1 and matrix.shape[0] != matrix.shape[1]:
+        msg = f"{num_steps} products need a square matrix, got {matrix.shape}"
+        raise ValueError(msg)
     dtype = jnp.promote_types(matrix.data.dtype, v.dtype)
     if not jnp.issubdtype(dtype, jnp.floating):
         msg = f"the product is of real numbers, got {dtype}"
@@ -265,24 +288,6 @@ def iterate(
         end = end[matrix.order[1]]
     end = end.astype(dtype)
     return end[:, 0] if v.ndim == 1 else end
-
-
-def _pattern(
-    indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None, backend: str
-) -> Pattern:
-    if backend == "bcsr":
-        rows = indptr
-    else:
-        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    as_index = functools.partial(jnp.asarray, dtype=jnp.int32)
-    return Pattern(
-        as_index(rows), as_index(indices), None if order is None else as_index(order)
-    )
-
-
-def _pointers(rows: np.ndarray, num_rows: int) -> np.ndarray:
-    """Return where each row begins, from the row of each entry, sorted."""
-    return np.searchsorted(rows, np.arange(num_rows + 1))
 
 
 def _same_pattern(csr: scipy.sparse.csr_array, csc: scipy.sparse.csc_array) -> bool:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from generators import unchecked
 
 from gnnrp import datasets, graph, metrics, pipeline, presets, records, spmm, tables
 from gnnrp.kernels import features
@@ -29,13 +30,6 @@ def world():
 def run(S, targets, split, **settings):
     settings = {"step_size": 0.1, "num_steps": 3, "metric": metrics.accuracy} | settings
     return residual.run(S, targets, split, **settings)
-
-
-def unchecked(fn, *args, **settings):
-    """Call without the tests' type checks: users have none."""
-    while hasattr(fn, "__wrapped__"):
-        fn = fn.__wrapped__
-    return fn(*args, **settings)
 
 
 @pytest.mark.parametrize("wrong", ["array", "scipy", None])

@@ -345,3 +345,17 @@ def test_a_blocked_product_never_holds_n_by_n(kernel):
     compiled = jax.jit(product).lower(leaves, jnp.ones((n, 2))).compile()
     held = compiled.memory_analysis().temp_size_in_bytes
     assert held < 5 * block_bytes(rows, n) < 8 * n**2 / 10
+
+
+def test_a_product_takes_the_wider_of_both_types_and_a_vector_as_one_column():
+    x = positive_features().astype(np.float32)
+    built = features.build(x, gamma=GAMMA, block_bytes=block_bytes(4))
+    v = np.random.default_rng(0).standard_normal((N, 2))
+    with jax.numpy_dtype_promotion("standard"):
+        found = built(jnp.asarray(v))
+        one = built(jnp.asarray(v[:, 0]))
+    assert found.dtype == jnp.float64
+    np.testing.assert_allclose(
+        found, slow("gaussian", x, normalized=True) @ v, rtol=1e-5
+    )
+    np.testing.assert_allclose(one, found[:, 0], rtol=1e-12)

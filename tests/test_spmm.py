@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from generators import unchecked
 from jax.experimental import sparse
 
 from gnnrp import _order, spmm
@@ -704,3 +705,27 @@ def test_what_int32_cannot_address_is_refused_before_anything_is_allocated(
 ):  # field report 22; row pointers of 256 TiB would fail another way
     with pytest.raises(ValueError, match=r"rows, more than int32 .*row blocks"):
         spmm.prepare(adjacency)
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_steps", "message"),
+    [
+        (N - 1, 2, r"a 9 x 9 matrix multiplies arrays of shape \(9, k\) or \(9,\)"),
+        (N, -1, "num_steps must be at least 0, got -1"),
+        (N, 1.5, "num_steps must be a whole number, got 1.5"),
+    ],
+)
+def test_repeated_products_are_checked_before_they_are_traced(rows, num_steps, message):
+    _, matrix = prepared("symmetric", "bcsr")
+    with pytest.raises((ValueError, TypeError), match=message):
+        unchecked(
+            spmm.iterate, matrix, lambda new, *_: new, jnp.ones((rows, 2)), num_steps
+        )
+
+
+def test_repeated_products_need_a_square_matrix_and_a_map():
+    _, wide = prepared("rectangular", "bcsr")
+    with pytest.raises(ValueError, match=r"2 products need a square matrix"):
+        spmm.iterate(wide, lambda new, *_: new, jnp.ones((6, 1)), 2)
+    with pytest.raises(TypeError, match="must be a linear map, got ndarray"):
+        unchecked(spmm.iterate, np.eye(3), lambda new, *_: new, jnp.ones((3, 1)), 2)

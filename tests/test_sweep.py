@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from generators import unchecked
 
 from gnnrp import metrics, spmm
 from gnnrp.propagation import losses, residual, similarity, sweep
@@ -231,7 +232,8 @@ def test_ascending_powers_take_their_first_product_from_the_one_before(
 
     def spy(S, *args, **more):
         found = run_all(S, *args, **more)
-        sent.append((more["sent"], found[0].report.columns))
+        first = more["sent"]() if more["sent"] else None
+        sent.append((first, found[0].report.columns))
         return found
 
     monkeypatch.setattr(residual, "run_all", spy)
@@ -254,4 +256,31 @@ def test_ascending_powers_take_their_first_product_from_the_one_before(
 
 def test_a_first_product_of_another_shape_is_refused(world):
     with pytest.raises(ValueError, match=r"sent must have shape \(40, 2, 3\)"):
-        all_of(world, 1, method="krylov", sent=jnp.zeros((N, 3, C)))
+        all_of(world, 1, method="krylov", sent=lambda: jnp.zeros((N, 3, C)))
+
+
+def test_a_first_product_that_is_not_finite_is_refused(world):
+    with pytest.raises(ValueError, match="sent must be finite"):
+        all_of(world, 1, method="krylov", sent=lambda: jnp.full((N, 2, C), jnp.nan))
+
+
+@pytest.mark.parametrize("method", ["exact", "iterate"])
+def test_other_methods_do_not_ask_for_the_first_product(world, method):
+    def refuse():
+        raise AssertionError
+
+    assert len(all_of(world, 1, method=method, sent=refuse)) == len(GRID)
+
+
+def test_step_sizes_may_be_an_array(world):
+    matrix, targets, split = world
+    found = unchecked(
+        residual.run_all,
+        similarity.Power(matrix, 1),
+        targets,
+        split,
+        step_sizes=np.array(GRID),
+        num_steps=STEPS,
+        metric=metrics.accuracy,
+    )
+    assert_same(found[0], one(world, 1, GRID[0]))

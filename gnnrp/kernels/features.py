@@ -81,14 +81,16 @@ class FeatureKernel:
     block_size: int = dataclasses.field(metadata={"static": True})
     gram_fn: GramFn = dataclasses.field(metadata={"static": True})
 
-    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    def __call__(self, v: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
         """Return the product; memory: one block of rows beside V and the result."""
+        if v.ndim == 1:
+            return self(v[:, None])[:, 0]
         v = self.scale[:, None] * v
 
         def body(gram, _):
             return jnp.matmul(gram, v, precision=jax.lax.Precision.HIGHEST)
 
-        return self.scale[:, None] * _over_blocks(self, body, v.shape[1])
+        return self.scale[:, None] * _over_blocks(self, body, v.shape[1], v.dtype)
 
 
 def build(
@@ -230,6 +232,7 @@ def _over_blocks(
     kernel: FeatureKernel,
     body: Callable[[Float[Array, "b n"], Int[Array, ""]], Float[Array, "b k"]],
     width: int,
+    dtype: jnp.dtype,
 ) -> Float[Array, "n k"]:
     """Return what ``body`` makes of each row block of Kg and its first row's number.
 
@@ -245,7 +248,7 @@ def _over_blocks(
         made = body(_gram(kernel, tuple(block)), first)
         return jax.lax.dynamic_update_slice_in_dim(result, made, first, 0)
 
-    result = jnp.zeros((num_nodes, width), x.dtype)
+    result = jnp.zeros((num_nodes, width), dtype)
     return jax.lax.fori_loop(0, -(-num_nodes // max(size, 1)), write, result)
 
 
@@ -258,4 +261,5 @@ def _matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
         own = jax.lax.dynamic_slice_in_dim(kernel.scale, first, kernel.block_size)
         return own[:, None] * gram * kernel.scale
 
-    return _over_blocks(kernel, body, kernel.features.shape[0])
+    x = kernel.features
+    return _over_blocks(kernel, body, x.shape[0], x.dtype)

@@ -21,8 +21,8 @@ from gnnrp.propagation import (
     methods,
     selection,
 )
-from gnnrp.propagation.problem import make_problem
-from gnnrp.propagation.similarity import as_pytree, on_support
+from gnnrp.propagation.problem import Problem, make_problem
+from gnnrp.propagation.similarity import as_pytree, everywhere, on_support
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 MOST_STEPS = 10_000_000
@@ -136,7 +136,7 @@ def run_all(
     method: str = "auto",
     select: str = "first",
     patience: int | None = None,
-    sent: Float[Array, "n s c"] | None = None,
+    sent: Callable[[], Array] | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> list[Trajectory]:
     """Run RP for several step sizes at once; return a trajectory for each.
@@ -156,7 +156,8 @@ def run_all(
         method: see ``run``.
         select: see ``run``.
         patience: see ``run``; each step size has its own.
-        sent: S [R_0, 0], (n, s, c), if it is known already; "krylov" begins with it.
+        sent: gives S [R_0, 0], (n, s, c), where that costs less than S does; only the
+            method "krylov" asks.
         callback: see ``run``.
 
     Raises:
@@ -169,10 +170,7 @@ def run_all(
     )
     split = Split(*split)
     problem = make_problem(targets, split, initial)
-    if sent is not None:
-        num_nodes, num_classes = problem.targets.shape
-        _checks.shape("sent", sent, (num_nodes, len(problem.train), num_classes))
-    similarity = as_pytree(similarity)
+    similarity = everywhere(as_pytree(similarity))
     method, reason = methods.choose(
         method, similarity, problem, residual_fn, num_steps, len(step_sizes)
     )
@@ -196,7 +194,7 @@ def run_all(
             step_sizes=step_sizes,
             num_steps=num_steps,
             max_bytes=methods.KRYLOV_BYTES,
-            sent=sent,
+            sent=_known_product(sent, problem) if method == "krylov" else None,
             callback=callback,
         )
         found = [
@@ -209,10 +207,27 @@ def run_all(
     return [_trajectory(each, method, reason, single=single) for each in found]
 
 
+def _known_product(sent: Callable[[], Array] | None, problem: Problem) -> Array | None:
+    """Return what the caller knows of S [R_0, 0].
+
+    Raises:
+        ValueError: of another shape, or not finite.
+    """
+    if sent is None:
+        return None
+    known = jnp.asarray(sent(), problem.targets.dtype)
+    num_nodes, num_classes = problem.targets.shape
+    _checks.shape("sent", known, (num_nodes, len(problem.train), num_classes))
+    if not np.isfinite(known).all():
+        msg = "sent must be finite"
+        raise ValueError(msg)
+    return known
+
+
 def _checked_settings(
     step_sizes: Sequence[float],
     num_steps: int,
-    functions: dict[str, Callable],
+    functions: dict[str, Any],
     method: str,
     select: str,
     patience: int | None,
@@ -225,7 +240,7 @@ def _checked_settings(
     """
     _checks.one_of("method", method, methods.METHODS)
     _checks.one_of("select", select, selection.RULES)
-    if not step_sizes:
+    if len(step_sizes) == 0:
         msg = "step_sizes must hold at least one step size"
         raise ValueError(msg)
     for step_size in step_sizes:

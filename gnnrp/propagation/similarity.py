@@ -17,6 +17,7 @@ from gnnrp.propagation import label
 from gnnrp.types import LinearMap, Scalar
 
 _MOST_SUPPORT = 0.9  # beyond which a second matrix does not pay
+_LEAST_ENTRIES = 2**20  # below which a second compilation does not
 
 
 def _static() -> Any:
@@ -145,24 +146,42 @@ def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> Linear
     """Return a map that equals S on V that vanish outside some nodes, and does less.
 
     Its first hop skips the other columns of the matrix. A map that does not begin with
-    a hop, or of which they are less than a tenth, stays as it is.
+    a hop, of which they are less than a tenth, or whose matrix has fewer than 2^20
+    entries, where compiling once more would cost more, stays as it is.
 
     Args:
-        similarity: the map.
+        similarity: the map; what it was specialized to before is forgotten.
         support: where V may differ from zero.
+
+    Raises:
+        TypeError: a support that is not boolean.
     """
-    if support.mean() > _MOST_SUPPORT:
+    if support.dtype != np.bool_:
+        msg = f"the support must be boolean, got {support.dtype}; see .astype(bool)"
+        raise TypeError(msg)
+    similarity = everywhere(similarity)
+    if support.sum() > _MOST_SUPPORT * support.size:
         return similarity
-    if isinstance(similarity, spmm.Matrix):
-        return spmm.on_support(similarity, support)
     if isinstance(similarity, Sandwich):
         right = on_support(similarity.outer, support)
         return dataclasses.replace(similarity, right=right)
-    if isinstance(similarity, Power | LazyWalk):
+    if isinstance(similarity, spmm.Matrix) and similarity.data.size >= _LEAST_ENTRIES:
+        return spmm.on_support(similarity, support)
+    if isinstance(similarity, Power | LazyWalk) and similarity.power > 0:
         matrix = similarity.adjacency
-        if isinstance(matrix, spmm.Matrix) and similarity.power > 0:
+        if isinstance(matrix, spmm.Matrix) and matrix.data.size >= _LEAST_ENTRIES:
             first = spmm.on_support(matrix, support)
             return dataclasses.replace(similarity, first=first)
+    return similarity
+
+
+def everywhere(similarity: LinearMap) -> LinearMap:
+    """Return the map of all V that ``on_support`` was given."""
+    if isinstance(similarity, Sandwich):
+        outer = everywhere(similarity.outer)
+        return dataclasses.replace(similarity, outer=outer, right=None)
+    if isinstance(similarity, Power | LazyWalk):
+        return dataclasses.replace(similarity, first=None)
     return similarity
 
 

@@ -1,5 +1,6 @@
 """The grid search of the paper: step sizes times powers, sharing their products."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ def run(
         msg = "powers must hold at least one power"
         raise ValueError(msg)
     for power in powers:
-        _checks.at_least("power", power, 0)
+        _checks.count("power", power, 0)
     ascending = all(np.diff(powers) >= 0)
     closed = residual_fn is losses.squared and method != "iterate"
     shared = closed and ascending and make_similarity is similarity.Power
@@ -105,7 +106,7 @@ def run(
             method=method,
             select=select,
             patience=patience,
-            sent=hops.at(power) if hops else None,
+            sent=functools.partial(hops.at, power) if hops else None,
         )
         for step_size, found in zip(step_sizes, trajectories, strict=True):
             rows += _rows(power, step_size, found)
@@ -148,7 +149,8 @@ def winner(table: Table) -> Winner:
     val = np.bincount(of_row, table.val) / count
     test = np.bincount(of_row, table.test) / count
     if np.isnan(val).all():
-        msg = "every setting has a split without a validation score; use smaller steps"
+        why = "use smaller steps" if table.diverged.any() else "it needs such nodes"
+        msg = f"every setting has a split without a validation score; {why}"
         raise ValueError(msg)
     # In the order of the table, so that a tie goes to what was asked for first.
     order = np.argsort(first)
