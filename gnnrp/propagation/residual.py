@@ -164,6 +164,7 @@ def run_all(
         ValueError: as ``run``; no step size.
         TypeError: as ``run``.
     """
+    step_sizes = [float(step_size) for step_size in step_sizes]  # or an array
     functions = {"metric": metric, "residual_fn": residual_fn}
     num_steps, choice = _checked_settings(
         step_sizes, num_steps, functions, method, select, patience
