@@ -134,6 +134,20 @@ def test_a_zero_kernel_aligns_with_nothing(centered):
     assert alignment.alignment(zero, forms(0)[0][1], centered=centered) == 0
 
 
+@center
+def test_kernels_of_mixed_types_and_large_entries_align(centered):
+    (dense, csr, *_), (_, factor) = forms(1)
+    expected = slow(dense, np.asarray(factor.phi @ factor.phi.T), centered)
+    for one in (dense.astype(np.float32), csr.astype(np.float32)):
+        for two in (factor, Factor(1e8 * factor.phi.astype(np.float32))):
+            found = alignment.alignment(one, two, centered=centered)
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+    counts = (dense > 0).astype(int)
+    found = alignment.alignment(counts, factor, centered=centered)
+    phi = np.asarray(factor.phi)
+    np.testing.assert_allclose(found, slow(counts, phi @ phi.T, centered), rtol=1e-6)
+
+
 def test_kernels_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="kernels of 3 and 4 nodes"):
         alignment.alignment(np.eye(3), np.eye(4))

@@ -78,15 +78,19 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
     Source: Def. 5.1; centered, Cortes et al. 2012.
     """
     one, two = _checked(first), _checked(second)
+    dtype = np.promote_types(_dtype(one), _dtype(two))
+    dtype = jax.dtypes.canonicalize_dtype(np.promote_types(dtype, np.float32))
     if _size(one) != _size(two):
         msg = f"kernels of {_size(one)} and {_size(two)} nodes have no alignment"
         raise ValueError(msg)
+    one, two = _cast(one, dtype), _cast(two, dtype)
     if centered:
         one, two = _centered(one), _centered(two)
-    overlap, squares = _inner(one, two), _inner(one, one) * _inner(two, two)
-    positive = squares > 0
-    root = jnp.sqrt(jnp.where(positive, squares, 1))
-    return jnp.where(positive, overlap / root, 0)
+    squares = _inner(one, one), _inner(two, two)
+    positive = (squares[0] > 0) & (squares[1] > 0)
+    # Two roots: the product of the squares may be beyond float32.
+    norms = [jnp.sqrt(jnp.where(positive, square, 1)) for square in squares]
+    return jnp.where(positive, _inner(one, two) / norms[0] / norms[1], 0)
 
 
 class _Shifted(NamedTuple):
@@ -107,6 +111,16 @@ def _checked(kernel: Any) -> Any:
         msg = f"a kernel must be a square matrix, got shape {kernel.shape}"
         raise ValueError(msg)
     return kernel
+
+
+def _dtype(kernel: Any) -> Any:
+    return kernel.phi.dtype if isinstance(kernel, Factor) else kernel.dtype
+
+
+def _cast(kernel: Any, dtype: Any) -> Any:
+    if isinstance(kernel, Factor):
+        return Factor(kernel.phi.astype(dtype))
+    return kernel.astype(dtype)
 
 
 def _size(kernel: Any) -> int:
@@ -156,4 +170,4 @@ def _sparse_inner(one: Any, two: Any) -> Any:
     if isinstance(one, _Shifted):
         num_nodes, a, b = len(one.sums), one.sums, two.sums
         overlap += a.sum() * b.sum() / num_nodes**2 - 2 * (a @ b) / num_nodes
-    return jnp.asarray(float(overlap))
+    return jnp.asarray(float(overlap), csr.dtype)

@@ -93,7 +93,7 @@ def run(
         metric: such as ``metrics.accuracy``.
         residual_fn: see ``losses``.
         initial: F_0, zero if left out; predictions of another model, say.
-        method: see ``run``.
+        method: see above.
         select: "first" or "last" of several best steps.
         patience: stop after so many steps without a better validation value.
         callback: called with (done, total) now and then.

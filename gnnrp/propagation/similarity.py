@@ -164,6 +164,8 @@ def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> Linear
         return similarity
     if isinstance(similarity, Sandwich):
         right = on_support(similarity.outer, support)
+        if right is similarity.outer:
+            return similarity
         return dataclasses.replace(similarity, right=right)
     if isinstance(similarity, spmm.Matrix) and similarity.data.size >= _LEAST_ENTRIES:
         return spmm.on_support(similarity, support)
