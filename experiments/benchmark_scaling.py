@@ -45,6 +45,7 @@ class Config:
 
 def main(config: Config) -> dict[str, Any]:
     """Measure, print, and return the numbers."""
+    common.check_sizes(config)
     decades = np.log10(config.most / config.least)
     sizes = np.geomspace(config.least, config.most, max(2, round(2 * decades) + 1))
     copy, copied = common.copying()

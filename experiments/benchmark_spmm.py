@@ -44,6 +44,7 @@ class Config:
 
 def main(config: Config) -> dict[str, Any]:
     """Measure, print, and return the numbers."""
+    common.check_sizes(config)
     graphs = {f"random {n:,}": common.random_graph(n) for n in config.entries}
     main_graph = next(iter(graphs))
     if config.data_dir is not None:

@@ -1,6 +1,7 @@
 """What the benchmarks share: turns, floors, graphs, records and bars."""
 
 import contextlib
+import dataclasses
 import json
 import statistics
 import time
@@ -39,6 +40,19 @@ def interleaved(
         name: {"median": statistics.median(some), "min": min(some)}
         for name, some in times.items()
     }
+
+
+def check_sizes(config: Any) -> None:
+    """Refuse a size, among a benchmark's settings, that is below one.
+
+    Raises:
+        ValueError: a whole number, or one in a tuple of them, is zero or negative.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, int):
+                _checks.count(field.name, each, 1)
 
 
 def in_milliseconds(

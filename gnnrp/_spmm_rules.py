@@ -30,6 +30,32 @@ class Pattern(NamedTuple):
     )  # which entry of ``data`` stands here; None: as stored
 
 
+def product_dtype(
+    shape: tuple[int, int], entries: Any, v: jax.Array, num_steps: int
+) -> Any:
+    """Return the type of so many products, or refuse what cannot be multiplied.
+
+    Raises:
+        ValueError: the shapes do not fit.
+        TypeError: complex or whole numbers.
+    """
+    rows, columns = shape
+    if v.ndim not in {1, 2} or v.shape[0] != columns:
+        msg = (
+            f"a {rows} x {columns} matrix multiplies arrays of "
+            f"shape ({columns}, k) or ({columns},), got {v.shape}"
+        )
+        raise ValueError(msg)
+    if num_steps != 1 and rows != columns:
+        msg = f"{num_steps} products need a square matrix, got {shape}"
+        raise ValueError(msg)
+    dtype = jnp.promote_types(entries, v.dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        msg = f"the product is of real numbers, got {dtype}"
+        raise TypeError(msg)
+    return dtype
+
+
 def as_pattern(
     indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None, backend: str
 ) -> Pattern:

@@ -19,7 +19,7 @@ from jax.experimental import sparse
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _checks, _order
-from gnnrp._spmm_rules import KERNELS, Pattern, as_pattern, product
+from gnnrp._spmm_rules import KERNELS, Pattern, as_pattern, product, product_dtype
 
 BACKENDS = tuple(KERNELS)
 
@@ -246,19 +246,7 @@ def iterate(
         return jax.lax.fori_loop(
             0, num_steps, lambda _, w: update_fn(matrix(w), w, v), v
         )
-    if v.ndim not in {1, 2} or v.shape[0] != matrix.shape[1]:
-        msg = (
-            f"a {matrix.shape[0]} x {matrix.shape[1]} matrix multiplies arrays of "
-            f"shape ({matrix.shape[1]}, k) or ({matrix.shape[1]},), got {v.shape}"
-        )
-        raise ValueError(msg)
-    if num_steps != 1 and matrix.shape[0] != matrix.shape[1]:
-        msg = f"{num_steps} products need a square matrix, got {matrix.shape}"
-        raise ValueError(msg)
-    dtype = jnp.promote_types(matrix.data.dtype, v.dtype)
-    if not jnp.issubdtype(dtype, jnp.floating):
-        msg = f"the product is of real numbers, got {dtype}"
-        raise TypeError(msg)
+    dtype = product_dtype(matrix.shape, matrix.data.dtype, v, num_steps)
     wide = dtype if dtype.itemsize >= 4 else jnp.float32  # half adds up in single
     start = (v[:, None] if v.ndim == 1 else v).astype(wide)
     if matrix.order is not None:

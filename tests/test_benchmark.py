@@ -1,6 +1,7 @@
 """The benchmarks run at toy size and say what they measured."""
 
 import json
+import sys
 from pathlib import Path
 
 import jax
@@ -108,6 +109,20 @@ def test_whole_runs_are_measured_beside_their_targets(tmp_path):
     assert race["val"] <= min(race["RP"]["best_val"], race["GCN"]["best_val"])
     assert 1 <= race["GCN"]["epochs"] <= 30
     assert found["import"]["added_seconds"] < 60
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        benchmark_rp.Config(powers=(1, 0)),
+        benchmark_scaling.Config(columns=-3),
+        benchmark_spmm.Config(entries=(0,)),
+    ],
+)
+def test_sizes_below_one_are_refused(config):
+    main = sys.modules[type(config).__module__].main
+    with pytest.raises(ValueError, match=r"must be at least 1, got"):
+        main(config)
 
 
 def test_the_tables_of_the_readme_are_made_of_the_records():
