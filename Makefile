@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
+NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow test-floor lint bench clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -16,6 +17,15 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
+# What depends on jax's inside, on the oldest jax that pyproject.toml admits.
+FLOOR := .venv-floor
+ON_FLOOR := spmm similarity activations gntk blocked local infinite
+test-floor:
+	test -d $(FLOOR) || $(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/$(PIP_INSTALL) -e '.[test]' jax==0.8.0 jaxlib==0.8.0
+	$(FLOOR)/bin/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
+	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(ON_FLOOR:%=tests/test_%.py)
+
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -24,20 +34,22 @@ lint: $(STAMP)
 # On generated graphs; with DATA=DIR, which holds the data sets named, on real ones.
 OUT ?= bench
 BENCH := $(if $(DATA),--data-dir $(DATA)) --output $(OUT)
+WIDE := $(if $(DATA),--dataset cora --large pubmed --sparse arxiv)
 WHOLE := $(if $(DATA),--curve cora --sweep arxiv --powers 1 2 3 4 5 6 7 8 9 10 \
 	--commands sbm cora arxiv tolokers "cs --split 0" "physics --split 0" cs physics)
 bench: $(STAMP)
 	$(BIN)/python -m experiments.benchmark_spmm $(BENCH)
 	$(BIN)/python -m experiments.benchmark_rp $(BENCH) $(WHOLE)
+	$(BIN)/python -m experiments.benchmark_gntk $(BENCH) $(WIDE)
 	$(BIN)/python -m experiments.benchmark_scaling --output $(OUT) $(if $(DATA),--most 120000000)
 
 # One environment; made again when the requirements change. neural-tangents comes without
 # what it names as needed: TensorFlow, of which nothing here makes use.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[test]'
-	$(PIP) --no-deps neural-tangents==0.6.5 'frozendict>=2.4'
+	$(BIN)/$(PIP_INSTALL) -e '.[test]'
+	$(BIN)/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(FLOOR) build dist *.egg-info

@@ -19,14 +19,16 @@ def main() -> None:
 
 def section(folder: Path) -> str:
     """Return the tables that the records give, as Markdown."""
-    spmm, rp, scaling = (
+    spmm, rp, scaling, gntk = (
         json.loads((folder / f"benchmark_{name}.json").read_text())
-        for name in ("spmm", "rp", "scaling")
+        for name in ("spmm", "rp", "scaling", "gntk")
     )
     return "\n".join([
         *_beside(spmm),
         "",
         *_whole(rp),
+        "",
+        *_wide(gntk),
         "",
         _sentences(spmm, rp, scaling),
     ])
@@ -66,6 +68,30 @@ def _whole(record: dict[str, Any]) -> list[str]:
         "| whole process, import and compilation included | splits | time | memory |",
         "|---|---|---|---|",
         *rows,
+    ]
+
+
+def _wide(record: dict[str, Any]) -> list[str]:
+    two, step = record["two layers"], record["decoupled step"]
+    block, large = record["block"], record["large"]
+    two_ms, step_ms = (
+        {name: pair["median"] for name, pair in each["milliseconds"].items()}
+        for each in (two, step)
+    )
+    return [
+        "| kernels of wide GCNs | gnnrp | beside it, in the same run |",
+        "|---|---|---|",
+        f"| two layers on {two['data set']}, {two['nodes']:,} nodes | "
+        f"{two_ms['gnnrp']:,.0f} ms | neural-tangents "
+        f"{two_ms['neural-tangents']:,.0f} ms |",
+        f"| three layers on {large['data set']}, {large['nodes']:,} nodes, in blocks | "
+        f"{large['seconds']:.0f} s, {large['peak_gigabytes']:.1f} GB | |",
+        f"| {block['rows']} x {block['rows']} entries of two layers on "
+        f"{block['data set']}, by neighborhoods | {block['seconds']:.1f} s | the whole "
+        f"kernel would be {block['whole_kernel_gigabytes']:.0f} GB |",
+        f"| a step of RP along a decoupled GNN's kernel on {step['data set']}, "
+        f"K = {step['power']} | {step_ms['decoupled']:.0f} ms | along A^K "
+        f"{step_ms['RP']:.0f} ms |",
     ]
 
 

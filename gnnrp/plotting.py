@@ -132,6 +132,24 @@ def scaling(
     return figure
 
 
+def convergence(
+    widths: list[int], errors: dict[str, list[float]], slopes: dict[str, float | None]
+) -> Figure:
+    """Draw relative errors against the width of networks, beside width^-1/2."""
+    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for name, line in errors.items():
+        fit = "" if slopes[name] is None else f", width^{slopes[name]:.2f}"
+        axes.loglog(widths, line, "o-", base=2, label=name + fit)
+    first = max(line[0] for line in errors.values())
+    guide = [1.5 * first * (width / widths[0]) ** -0.5 for width in widths]
+    axes.loglog(widths, guide, "--", base=2, color="0.5", label="width^-0.50")
+    axes.set_xlabel("width m")
+    axes.set_ylabel("relative error")
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
 def png(figure: Figure) -> bytes:
     """Return the figure as the bytes of a PNG file."""
     buffer = io.BytesIO()

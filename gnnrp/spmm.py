@@ -201,15 +201,41 @@ def on_support(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
     kept = support[columns]
     pointers = np.concatenate([[0], np.cumsum(kept)])[pointers]
     data, columns = np.asarray(matrix.data)[kept], columns[kept]
-    if matrix.backend != "bcoo" and not support.all():  # BCOO's indices are unique
-        unit = 1 << max(0, data.size.bit_length() - 4)
-        padding = (0, -data.size % unit)
-        data = np.pad(data, padding)
-        # Where vectors vanish, so that not even an infinite entry is met.
-        columns = np.pad(columns, padding, constant_values=np.argmin(support))
-        pointers[-1] = data.size
     csr = scipy.sparse.csr_array((data, columns, pointers), matrix.shape)
+    if matrix.backend != "bcoo" and not support.all():  # BCOO's indices are unique
+        # Where vectors vanish, so that not even an infinite entry is met.
+        nowhere = int(np.argmin(support))
+        csr = _filled(csr, 1 << max(0, csr.nnz.bit_length() - 4), nowhere)
     return _laid_out(csr, matrix.order, matrix.backend)
+
+
+def rounded(csr: scipy.sparse.csr_array, shape: tuple[int, int]) -> Matrix:
+    """Return a matrix with rows and columns of zeros added, for a forward product.
+
+    A power of two of entries is stored, so that matrices of one shape share few traces.
+
+    Args:
+        csr: sorted, without equal indices.
+        shape: at least that of the matrix.
+    """
+    backend = _fastest()
+    pointers = np.pad(csr.indptr, (0, shape[0] - csr.shape[0]), mode="edge")
+    larger = scipy.sparse.csr_array((csr.data, csr.indices, pointers), shape)
+    if backend != "bcoo":
+        larger = _filled(larger, 1 << max(0, csr.nnz - 1).bit_length(), shape[1] - 1)
+    return _laid_out(larger, None, backend)
+
+
+def _filled(
+    csr: scipy.sparse.csr_array, unit: int, column: int
+) -> scipy.sparse.csr_array:
+    """Store zeros in the last row, up to a multiple of so many entries."""
+    padding = (0, -csr.nnz % unit)
+    pointers = csr.indptr.copy()
+    pointers[-1] += padding[1]
+    data, columns = np.pad(csr.data, padding), np.pad(csr.indices, padding)
+    columns[csr.nnz :] = column
+    return scipy.sparse.csr_array((data, columns, pointers), csr.shape)
 
 
 def iterate(

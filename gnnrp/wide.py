@@ -12,14 +12,14 @@ import numpy as np
 
 from gnnrp import _checks, datasets, graph, metrics, pipeline, presets, records, spmm
 from gnnrp.datasets import Dataset
-from gnnrp.kernels import activations, alignment, features, gntk
+from gnnrp.kernels import activations, alignment, blocked, features, gntk
 from gnnrp.propagation import exact, methods, residual, similarity
 from gnnrp.types import MetricFn, Split
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
 
-_HELD = 6  # n x n arrays at once, at most
+_HELD = blocked.HELD + 1  # n x n arrays at once, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +84,27 @@ def run(
         progress=progress,
     ).record
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
-    gram = inputs(dataset)
-    rows = []
-    for done, depth in enumerate(settings.depths):
+    kernels = gntk.initialize(inputs(dataset))
+    dtype, rows, spent = kernels.nngp.dtype, {}, 0.0
+    deepest = max(settings.depths)
+    for depth in range(1, deepest + 1):  # a network of L layers goes on from L - 1
         if progress:
-            progress("depths", done, len(settings.depths))
-        rows.append(_depth(dataset, matrix, gram, settings, depth))
+            progress("layers", depth - 1, deepest)
+        start = time.perf_counter()
+        kernels = _layer(
+            kernels,
+            matrix,
+            jnp.asarray(settings.bias_std, dtype),
+            activation=settings.activation if depth > 1 else None,
+            bias=settings.bias,
+            last=depth == deepest,
+        )
+        kernels.ntk.block_until_ready()
+        spent += time.perf_counter() - start
+        if depth in settings.depths:
+            found = _depth(dataset, matrix, kernels.ntk, settings, depth)
+            rows[depth] = found | {"kernel_seconds": round(spent, 4)}
+    rows = [rows[depth] for depth in settings.depths]
     best = max(rows, key=lambda row: (row["val_mean"] is not None, row["val_mean"]))
     own = {key: beside[key] for key in ("val_mean", "val_std", "test_mean", "test_std")}
     name = "rp" if beside["method"] == "rp" else "generalized rp"
@@ -105,7 +120,7 @@ def run(
         "seconds": {"run": round(time.perf_counter() - began, 4)},
         "peak_memory_bytes": records.peak_memory(),
         "device": str(jax.devices()[0].device_kind),
-        "dtype": str(gram.dtype),
+        "dtype": str(dtype),
         "versions": records.versions(),
         "commit": records.commit(),
         "files": dataset.files,
@@ -139,35 +154,27 @@ def inputs(dataset: Dataset) -> jax.Array:
     return gntk.gram(x)
 
 
-@functools.partial(jax.jit, static_argnames=("depth", "activation", "bias"))
-def _ntk(matrix, gram, bias_std, *, depth, activation, bias):
-    return gntk.gcn(
+@functools.partial(
+    jax.jit, donate_argnums=0, static_argnames=("activation", "bias", "last")
+)
+def _layer(kernels, matrix, bias_std, *, activation, bias, last):
+    return blocked.layer(
+        kernels,
         matrix,
-        gram,
-        depth=depth,
-        activation=activations.by_name(activation),
+        activation=activation and activations.by_name(activation),
         bias=bias,
         bias_std=bias_std,
-    ).ntk
+        last=last,
+    )
 
 
 def _depth(
     dataset: Dataset,
     matrix: spmm.Matrix,
-    gram: jax.Array,
+    theta: jax.Array,
     settings: Settings,
     depth: int,
 ) -> dict[str, Any]:
-    began = time.perf_counter()
-    theta = _ntk(
-        matrix,
-        gram,
-        jnp.asarray(settings.bias_std, gram.dtype),
-        depth=depth,
-        activation=settings.activation,
-        bias=settings.bias,
-    ).block_until_ready()
-    kernel_seconds = time.perf_counter() - began
     targets, metric = datasets.targets(dataset), metrics.by_name(dataset.metric)
     found = residual.run(
         similarity.Dense(theta),
@@ -189,7 +196,6 @@ def _depth(
         "best_step": [int(t) for t in found.best_step],
         "end": None if ends is None else records.summary(*ends.T),
         "alignment": _alignments(theta, matrix, dataset, depth),
-        "kernel_seconds": round(kernel_seconds, 4),
     }
 
 
@@ -214,14 +220,18 @@ def _end(
     return float(at_val), float(at_test)
 
 
+@jax.jit
+def _alignment(one, two):
+    return alignment.alignment(one, two, centered=True)
+
+
 def _alignments(
     theta: jax.Array, matrix: spmm.Matrix, dataset: Dataset, depth: int
 ) -> dict[str, float]:
     """Return how Θ aligns with A^{2L}, and with the labels of all nodes, centered."""
-    far = similarity.Power(matrix, 2 * depth)(jnp.eye(len(theta), dtype=theta.dtype))
-    found = {"graph": alignment.alignment(theta, far, centered=True)}
-    del far
+    far = alignment.Operator(similarity.Power(matrix, 2 * depth), len(theta))
+    found = {"graph": _alignment(theta, far)}
     if dataset.labels.ndim == 1:
         ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
-        found["labels"] = alignment.alignment(theta, ideal, centered=True)
+        found["labels"] = _alignment(theta, ideal)
     return {name: round(float(value), 6) for name, value in found.items()}

@@ -13,7 +13,7 @@ import scipy.sparse
 
 from gnnrp import graph, spmm
 from gnnrp.kernels import alignment, generalization, gntk
-from gnnrp.kernels.alignment import Factor
+from gnnrp.kernels.alignment import Factor, Operator
 
 GOLDEN = json.loads(
     (Path(__file__).parent / "golden" / "alignment_bound.json").read_text()
@@ -54,9 +54,10 @@ def forms(seed):
     raw = graph.normalized_adjacency(generators.edges(seed), N)
     csr = spmm.to_scipy(raw)
     phi = np.random.default_rng(seed).standard_normal((N, 2))
+    sent, low = Operator(spmm.prepare(csr), N), Operator(lambda v: phi @ (phi.T @ v), N)
     return (
-        [csr.toarray(), csr, csr.tocsc(), raw],
-        [phi @ phi.T, Factor(jnp.asarray(phi))],
+        [csr.toarray(), csr, csr.tocsc(), raw, sent],
+        [phi @ phi.T, Factor(jnp.asarray(phi)), low],
     )
 
 
@@ -75,6 +76,16 @@ def test_every_form_gives_the_same_alignment(seed, centered):
         for pair in itertools.product(first, second):
             found = alignment.alignment(*pair, centered=centered)
             np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@center
+@pytest.mark.parametrize("width", [1, 4, 5, 14])
+def test_operators_are_met_some_columns_at_a_time(monkeypatch, width, centered):
+    monkeypatch.setattr(alignment, "_WIDTH", width)
+    (dense, *_, sent), (other, *_) = forms(2)
+    align = jax.jit(alignment.alignment, static_argnames="centered")
+    found = align(sent, jnp.asarray(other), centered=centered)
+    np.testing.assert_allclose(found, slow(dense, other, centered), rtol=1e-12)
 
 
 @center
@@ -114,7 +125,7 @@ def test_the_angle_obeys_the_triangle_inequality():
 
 @center
 def test_gradients_in_a_dense_kernel_and_a_factor_are_differences(centered):
-    (dense, *_), (_, factor) = forms(1)
+    (dense, *_), (_, factor, _) = forms(1)
 
     def of(step, which):
         move = np.random.default_rng(2).standard_normal((N, N if which == 0 else 2))
@@ -136,7 +147,7 @@ def test_a_zero_kernel_aligns_with_nothing(centered):
 
 @center
 def test_kernels_of_mixed_types_and_large_entries_align(centered):
-    (dense, csr, *_), (_, factor) = forms(1)
+    (dense, csr, *_), (_, factor, _) = forms(1)
     expected = slow(dense, np.asarray(factor.phi @ factor.phi.T), centered)
     for one in (dense.astype(np.float32), csr.astype(np.float32)):
         for two in (factor, Factor(1e8 * factor.phi.astype(np.float32))):

@@ -5,9 +5,12 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from experiments import (
+    analytic_vs_empirical,
+    benchmark_gntk,
     benchmark_rp,
     benchmark_scaling,
     benchmark_spmm,
@@ -87,6 +90,45 @@ def test_the_exponent_of_a_power_law_is_found():
     assert benchmark_scaling.exponent(rows, 100) is None
 
 
+def test_wide_networks_are_measured_beside_their_targets(tmp_path):
+    config = benchmark_gntk.Config(hops=2, block=20, repeats=1, output=tmp_path)
+    found = benchmark_gntk.main(config)
+    two = found["two layers"]
+    assert ("neural-tangents" in two["milliseconds"]) == (not two["notes"])
+    assert two["notes"] or two["relative_difference"] < 1e-5
+    assert found["decoupled step"]["ratio"]["RP"] > 0
+    assert found["block"]["rows"] == 20
+    assert found["large"]["peak_gigabytes"] > 0
+
+
+def test_wide_networks_come_near_the_infinite_kernel_and_its_trajectory(tmp_path):
+    config = analytic_vs_empirical.Config(
+        widths=(64, 256, 1024), num_networks=6, num_nodes=30, output=tmp_path
+    )
+    found = analytic_vs_empirical.main(config)
+    for what in ("kernel", "trajectory"):
+        assert -0.7 < found["slope"][what] < -0.3
+        errors = [row[what]["mean"] for row in found["widths"]]
+        assert errors[-1] < 0.1
+    assert (tmp_path / "analytic_vs_empirical.png").exists()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_empirical_kernel_is_the_product_of_jacobians(depth):
+    config = analytic_vs_empirical.Config(num_nodes=10, depth=depth)
+    world = analytic_vs_empirical.build(config)
+    weights = analytic_vs_empirical.draw(jax.random.key(0), 16, 7, depth)
+
+    def outputs(weights):
+        f, _ = analytic_vs_empirical.forward(weights, world.matrix, world.x)
+        return f[:, 0]
+
+    slopes = [J.reshape(10, -1) for J in jax.jacobian(outputs)(weights)]
+    expected = sum(J @ J.T for J in slopes)
+    found = analytic_vs_empirical.ntk(weights, world.matrix, world.x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_whole_runs_are_measured_beside_their_targets(tmp_path):
     config = benchmark_rp.Config(
         repeats=1,
@@ -114,6 +156,8 @@ def test_whole_runs_are_measured_beside_their_targets(tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
+        analytic_vs_empirical.Config(widths=(64, 0)),
+        benchmark_gntk.Config(block=0),
         benchmark_rp.Config(powers=(1, 0)),
         benchmark_scaling.Config(columns=-3),
         benchmark_spmm.Config(entries=(0,)),

@@ -13,7 +13,7 @@ import pytest
 import scipy.special
 
 from gnnrp.kernels import activations, gntk, infinite
-from gnnrp.propagation import exact
+from gnnrp.propagation import exact, regression
 
 N, D = 6, 4
 
@@ -213,6 +213,27 @@ def test_gradient_flow_is_the_exact_trajectory(nt):
     assert_close([np.concatenate(found, axis=1)], [start + change], 1e-10)
     solved = columns[num_train:] @ np.linalg.solve(columns[:num_train], R)
     assert_close(limit, [Y, others + solved], 1e-10)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_posterior_is_that_of_neural_tangents(nt, noise):
+    num_train = 4
+    nngp = ours(propagation("symmetric"), node_features(), depth=3).nngp
+    Y = jnp.asarray(generators.targets(0, N))[:num_train]
+    train, cross, rest = (
+        nngp[:num_train, :num_train],
+        nngp[num_train:, :num_train],
+        nngp[num_train:, num_train:],
+    )
+    with jax.numpy_dtype_promotion("standard"):
+        predict_fn = nt.predict.gp_inference(
+            train, Y, diag_reg=noise, diag_reg_absolute_scale=True
+        )
+        mean, covariance = predict_fn(None, cross, rest)
+    factors = exact.factorize(np.asarray(nngp[:, :num_train]), np.arange(num_train))
+    found = regression.posterior(factors, np.asarray(Y), np.diagonal(nngp), noise=noise)
+    assert_close([found.mean[num_train:]], [mean], 1e-9)
+    assert_close([found.variance[num_train:]], [np.diagonal(covariance)], 1e-9)
 
 
 # The loan of names to jax

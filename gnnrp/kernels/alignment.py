@@ -6,12 +6,14 @@ or, centered, that of H K1 H and H K2 H with H = I - 11^T / n. The paper's defin
 the first, its figures show the second. It lies in [0, 1] if both kernels are PSD, or,
 not centered, if both are nonnegative; else in [-1, 1].
 
-A kernel is a dense matrix, a scipy sparse one or BCOO, or a ``Factor`` Φ that stands
-for Φ Φ^T and is never multiplied out. All of them are symmetric.
+A kernel is a dense matrix, a scipy sparse one or BCOO, a ``Factor`` Φ that stands for
+Φ Φ^T, or an ``Operator`` V -> K V; the last two are never multiplied out. All of them
+are symmetric.
 
 Source: Def. 5.1.
 """
 
+import dataclasses
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -22,7 +24,7 @@ from jax.experimental import sparse
 from jaxtyping import Array, Float, Int
 
 from gnnrp import spmm
-from gnnrp.types import Scalar
+from gnnrp.types import LinearMap, Scalar
 
 
 class Factor(NamedTuple):
@@ -31,10 +33,20 @@ class Factor(NamedTuple):
     phi: Float[Array, "n r"]
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Operator:
+    """K as a symmetric map, such as ``similarity.Power``, and how many nodes it has."""
+
+    apply: LinearMap
+    size: int = dataclasses.field(metadata={"static": True})
+
+
 Kernel: TypeAlias = (
     jax.Array
     | np.ndarray
     | Factor
+    | Operator
     | sparse.BCOO
     | scipy.sparse.sparray
     | scipy.sparse.spmatrix
@@ -42,6 +54,7 @@ Kernel: TypeAlias = (
 """What stands for a symmetric n x n matrix."""
 
 _HIGHEST = jax.lax.Precision.HIGHEST
+_WIDTH = 256  # columns of an operator that are held at once
 
 
 def ideal_kernel(targets: Float[Any, "n c"]) -> Factor:
@@ -65,7 +78,8 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
 
     Kernel-graph alignment has A or a power of it on one side, kernel-target alignment
     ``ideal_kernel``; the homophily level of a graph is A with the ideal kernel.
-    Differentiable in dense kernels and factors.
+    Differentiable in dense kernels and factors. ``jit`` takes it with all kernels but
+    sparse ones.
 
     Args:
         first: K1.
@@ -78,7 +92,7 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
     Source: Def. 5.1; centered, Cortes et al. 2012.
     """
     one, two = _checked(first), _checked(second)
-    dtype = np.promote_types(_dtype(one), _dtype(two))
+    dtype = np.promote_types(_dtype(one, two), _dtype(two, one))
     dtype = jax.dtypes.canonicalize_dtype(np.promote_types(dtype, np.float32))
     if _size(one) != _size(two):
         msg = f"kernels of {_size(one)} and {_size(two)} nodes have no alignment"
@@ -103,6 +117,8 @@ class _Shifted(NamedTuple):
 def _checked(kernel: Any) -> Any:
     if isinstance(kernel, Factor):
         return Factor(jnp.asarray(kernel.phi))
+    if isinstance(kernel, Operator):
+        return kernel
     if isinstance(kernel, sparse.BCOO) or scipy.sparse.issparse(kernel):
         kernel = spmm.to_scipy(kernel)
     else:
@@ -113,23 +129,40 @@ def _checked(kernel: Any) -> Any:
     return kernel
 
 
-def _dtype(kernel: Any) -> Any:
-    return kernel.phi.dtype if isinstance(kernel, Factor) else kernel.dtype
+def _dtype(kernel: Any, other: Any) -> Any:
+    if isinstance(kernel, Operator):  # it takes that of what it is applied to
+        return jnp.zeros(0).dtype if isinstance(other, Operator) else _dtype(other, 0)
+    if isinstance(kernel, Factor):
+        return kernel.phi.dtype
+    return kernel.entries.dtype if isinstance(kernel, _Shifted) else kernel.dtype
 
 
 def _cast(kernel: Any, dtype: Any) -> Any:
     if isinstance(kernel, Factor):
         return Factor(kernel.phi.astype(dtype))
+    if isinstance(kernel, Operator):
+        return kernel
     return kernel.astype(dtype)
 
 
 def _size(kernel: Any) -> int:
+    if isinstance(kernel, Operator):
+        return kernel.size
+    if isinstance(kernel, _Shifted):
+        return len(kernel.sums)
     return len(kernel.phi) if isinstance(kernel, Factor) else kernel.shape[0]
 
 
 def _centered(kernel: Any) -> Any:
     if isinstance(kernel, Factor):
         return Factor(kernel.phi - jnp.mean(kernel.phi, axis=0))
+    if isinstance(kernel, Operator):
+
+        def apply(v: Array) -> Array:
+            sent = kernel.apply(v - jnp.mean(v, axis=0))
+            return sent - jnp.mean(sent, axis=0)
+
+        return Operator(apply, kernel.size)
     if scipy.sparse.issparse(kernel):
         return _Shifted(kernel, np.asarray(kernel.sum(axis=1)).ravel())
     rows = jnp.mean(kernel, axis=0)
@@ -144,6 +177,8 @@ def _inner(one: Any, two: Any) -> Any:
         return _inner(two, one)
     if isinstance(two, Factor):
         return jnp.sum(two.phi * _times(one, two.phi))
+    if isinstance(one, Operator) or isinstance(two, Operator):
+        return _inner_by_columns(one, two)
     if isinstance(one, jax.Array) and isinstance(two, jax.Array):
         return jnp.sum(one * two)
     if isinstance(one, jax.Array):
@@ -151,7 +186,42 @@ def _inner(one: Any, two: Any) -> Any:
     return _sparse_inner(one, two)
 
 
+def _inner_by_columns(one: Any, two: Any) -> Any:
+    """Return <K1, K2> of an operator and another kernel, some columns at a time."""
+    size = _size(one)
+    width, dtype = max(1, min(_WIDTH, size)), _dtype(one, two)
+    one, two = _as_map(one), _as_map(two)
+
+    def of_columns(start: Any, width: int) -> Array:
+        unit = jnp.arange(size)[:, None] == start + jnp.arange(width)[None, :]
+        unit = unit.astype(dtype)
+
+        def columns(kernel: Any) -> Array:
+            if isinstance(kernel, jax.Array):
+                return jax.lax.dynamic_slice_in_dim(kernel, start, width, 1)
+            return kernel(unit)
+
+        return jnp.sum(columns(one) * columns(two))
+
+    rest = of_columns(size - size % width, size % width)
+    return jax.lax.fori_loop(
+        0, size // width, lambda i, total: total + of_columns(i * width, width), rest
+    )
+
+
+def _as_map(kernel: Any) -> Any:
+    """Return a dense kernel, or else V -> K V."""
+    if isinstance(kernel, jax.Array):
+        return kernel
+    if isinstance(kernel, Operator):
+        return kernel.apply
+    csr = kernel.entries if isinstance(kernel, _Shifted) else kernel
+    return spmm.prepare(csr, reorder=False)
+
+
 def _times(kernel: Any, v: Array) -> Array:
+    if isinstance(kernel, Operator):
+        return kernel.apply(v)
     if isinstance(kernel, _Shifted):  # V is centered, and so is what it meets
         return _times(kernel.entries, v)
     if scipy.sparse.issparse(kernel):

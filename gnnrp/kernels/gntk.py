@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float
 
@@ -33,6 +34,8 @@ from gnnrp.types import LinearMap, Scalar
 
 BIASES = ("none", "before", "after")  # where, of the aggregation
 
+_SPARSE_COST = 256  # of a product in scipy, in those of a dense matrix product
+
 
 class Kernels(NamedTuple):
     """Kernels of the outputs of a layer; rectangular where they are a block of one."""
@@ -41,7 +44,7 @@ class Kernels(NamedTuple):
     ntk: Float[Array, "n m"]  # N, tangent kernel of the layers so far
 
 
-def initialize(gram: Float[Array, "n n"]) -> Kernels:
+def initialize(gram: Float[Array, "n m"]) -> Kernels:
     """Return the kernels of the inputs, K = X X^T and N = 0.
 
     Args:
@@ -67,6 +70,7 @@ def transform(
     activation: Activation = activations.RELU,
     *,
     scale: Scalar | None = None,
+    variances: tuple[Float[Array, " n"], Float[Array, " m"]] | None = None,
 ) -> Kernels:
     """Apply sqrt(c_σ) φ elementwise: K <- c_σ T(K), N <- c_σ Td(K) o N.
 
@@ -76,18 +80,22 @@ def transform(
         kernels: of its inputs.
         activation: φ.
         scale: c_σ; that of the activation if left out.
+        variances: K_ii of the rows and of the columns, for kernels that are a block;
+            the diagonal if left out.
     """
     nngp, ntk = kernels
     factor = jnp.asarray(activation.scale if scale is None else scale, nngp.dtype)
-    variance = jnp.diagonal(nngp)
-    sides = (nngp, variance[:, None], variance[None, :])
+    rows, columns = variances or 2 * (jnp.diagonal(nngp),)
+    sides = (nngp, rows[:, None], columns[None, :])
     return Kernels(
         factor * activation.covariance(*sides),
         factor * activation.derivative(*sides) * ntk,
     )
 
 
-def propagate(kernels: Kernels, propagation: LinearMap) -> Kernels:
+def propagate(
+    kernels: Kernels, propagation: LinearMap, columns: LinearMap | None = None
+) -> Kernels:
     """Apply Z <- P Z: K <- P K P^T, N <- P N P^T; P need not be symmetric.
 
     Costs four products of P with n columns: n times its entries if it is sparse.
@@ -96,8 +104,9 @@ def propagate(kernels: Kernels, propagation: LinearMap) -> Kernels:
         kernels: of its inputs.
         propagation: V -> P V, such as a matrix from ``spmm.prepare``, or a personalized
             PageRank.
+        columns: P of the columns, for kernels that are a block; the same if left out.
     """
-    return Kernels(*(_both_sides(propagation, kernel) for kernel in kernels))
+    return Kernels(*(_both_sides(propagation, kernel, columns) for kernel in kernels))
 
 
 def concatenate(branches: Sequence[Kernels]) -> Kernels:
@@ -135,7 +144,10 @@ def gram(features: Any) -> Float[Array, "n n"]:
     """
     if scipy.sparse.issparse(features):
         x: Any = scipy.sparse.csr_array(features)
-        return jnp.asarray((x @ x.T).toarray())
+        pairs = np.sum(np.bincount(x.indices).astype(float) ** 2)  # products needed
+        if pairs * _SPARSE_COST < x.shape[0] ** 2 * x.shape[1]:
+            return jnp.asarray((x @ x.T).toarray())
+        features = x.toarray()
     x = jnp.asarray(features)
     if x.ndim != 2:
         msg = f"features must have shape (n, d), got {x.shape}"
@@ -172,7 +184,7 @@ def gcn(
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
-    flags = _checked_layers(depth, trained)
+    flags = checked_layers(depth, trained)
     _checks.one_of("bias", bias, BIASES)
     std = 0.0 if bias == "none" else bias_std
     kernels = initialize(gram)
@@ -222,7 +234,7 @@ def decoupled(
 
     Source: Thm. 4.3 (App. B.3), without its restriction to one-hot inputs.
     """
-    flags = _checked_layers(depth, trained)
+    flags = checked_layers(depth, trained)
     num_hops = _checks.count("num_hops", num_hops, 0)
     kernels = initialize(gram)
     for layer, flag in enumerate(flags):
@@ -234,11 +246,18 @@ def decoupled(
     return kernels
 
 
-def _both_sides(propagation: LinearMap, kernel: Array) -> Array:
-    return propagation(propagation(kernel.T).T)
+def _both_sides(
+    propagation: LinearMap, kernel: Array, columns: LinearMap | None = None
+) -> Array:
+    return propagation((columns or propagation)(kernel.T).T)
 
 
-def _checked_layers(depth: int, trained: Sequence[bool] | None) -> Sequence[bool]:
+def checked_layers(depth: int, trained: Sequence[bool] | None) -> Sequence[bool]:
+    """Return which layers are trained, all if left out.
+
+    Raises:
+        ValueError: a depth below 1, or not one flag a layer.
+    """
     depth = _checks.count("depth", depth, 1)
     flags = [True] * depth if trained is None else list(trained)
     if len(flags) != depth:

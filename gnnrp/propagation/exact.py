@@ -164,20 +164,45 @@ def residual_norms(
 
 
 def limit(
-    factorization: Factorization, initial_residual: Float[np.ndarray, "l c"]
+    factorization: Factorization,
+    initial_residual: Float[np.ndarray, "l c"],
+    *,
+    ridge: float = 0.0,
 ) -> Float[np.ndarray, "m c"]:
-    """Return S[nodes, X] S_XX^+ R_0: where F_t - F_0 ends if it converges.
+    """Return S[nodes, X] (S_XX + μ I)^-1 R_0: for μ = 0 where F_t - F_0 ends.
 
-    Eigenvalues within round-off of 0 count as 0 (the pseudo-inverse), so that a
-    singular S_XX is no error. ``convergence`` says whether the limit is reached.
+    Without a ridge, eigenvalues within round-off of 0 count as 0 (the pseudo-inverse),
+    so that a singular S_XX is no error. ``convergence`` says whether it is reached.
+
+    Args:
+        factorization: of S.
+        initial_residual: R_0 = Y - F_0 on the training nodes.
+        ridge: μ; kernel ridge regression if positive.
+
+    Raises:
+        ValueError: a ridge that leaves S_XX + μ I not positive definite.
 
     Source: Theorem 3.2, Table 4 (App. B.2).
     """
-    values = factorization.eigenvalues
-    nonzero = np.abs(values) > factorization.noise
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=nonzero)
     coefficients = factorization.eigenvectors.T @ initial_residual
-    return factorization.rows @ (inverse[:, None] * coefficients)
+    return factorization.rows @ (inverse(factorization, ridge)[:, None] * coefficients)
+
+
+def inverse(factorization: Factorization, ridge: float) -> Float[np.ndarray, " l"]:
+    """Return 1 / (λ + μ), or for μ = 0 the pseudo-inverse, up to round-off of S.
+
+    Raises:
+        ValueError: a negative ridge, or one that leaves S_XX + μ I not positive.
+    """
+    _checks.at_least("ridge", ridge, 0)
+    values = factorization.eigenvalues + ridge
+    if ridge > 0:
+        if not values[0] > 0:
+            msg = f"ridge must exceed {-factorization.eigenvalues[0]:.4g}, got {ridge}"
+            raise ValueError(msg)
+        return 1 / values
+    nonzero = np.abs(values) > factorization.noise
+    return np.divide(1.0, values, out=np.zeros_like(values), where=nonzero)
 
 
 def convergence(

@@ -1,0 +1,299 @@
+r"""Blocks Θ[I, J] of the GNTK of shallow GCNs, without an n x n array.
+
+A node's features of L layers depend on its L-hop neighborhood alone. With Z = P X (and
+the bias as one column more), K_1[I, J] = Z_I Z_J^T for any nodes, so that a block of
+two layers needs the neighbors of I and J, one of three layers theirs too:
+
+    K_l[I, J] = P[I, N(I)] S_l[N(I), N(J)] P[J, N(J)]^T + β^2,  N_l likewise.
+
+The block is cut into tiles whose neighborhoods are bounded in size; all tiles share a
+few traces. Three layers also take the variances diag K_2, sums over the pairs of
+neighbors of each node. Deeper networks see so much of a graph that ``blocked`` serves
+better.
+
+Source: Def. 4.1 (App. B.3), with a linear last layer; the same numbers as ``gntk.gcn``.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Array, Float, Int
+
+from gnnrp import _checks, spmm
+from gnnrp.kernels import activations, gntk
+from gnnrp.kernels._neighborhoods import Side, power_of_two, sides
+from gnnrp.kernels.activations import Activation
+from gnnrp.kernels.gntk import Kernels
+
+_SIDE = 2048  # nodes of a tile's innermost neighborhood, if a single node has no more
+_MOST_DEPTH = 3
+_HELD = 6  # arrays of a tile's innermost size at once, at most
+MAX_BYTES = 2**31  # of one tile
+
+
+class _Layers(NamedTuple):
+    """What all tiles share, on the host."""
+
+    P: scipy.sparse.csr_array
+    Z: Any  # P X, with the bias as a column; dense or CSR
+    variances: tuple[np.ndarray, ...]  # of layers 1, .., L - 1, of all nodes
+
+
+def gcn(
+    adjacency: Any,
+    features: Any,
+    rows: Sequence[int] | Int[np.ndarray, " m"],
+    columns: Sequence[int] | Int[np.ndarray, " k"],
+    *,
+    depth: int,
+    activation: Activation = activations.RELU,
+    scale: float | None = None,
+    bias: str = "none",
+    bias_std: float = 1.0,
+    trained: Sequence[bool] | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Kernels:
+    """Return K[I, J] and Θ[I, J] of ``gntk.gcn``, as arrays of the host.
+
+    The work is that of the pairs of neighbors, so least where the nodes of a side have
+    neighbors in common: they are tiled in the order in which they come.
+
+    Args:
+        adjacency: P, BCOO or scipy sparse; need not be symmetric.
+        features: X, dense or scipy sparse.
+        rows: I, nodes in any order.
+        columns: J.
+        depth: L, 1 to 3.
+        activation: φ, between layers.
+        scale: c_σ; that of the activation if left out.
+        bias: "none", or "before" or "after" the aggregation.
+        bias_std: β; not used without a bias.
+        trained: which layers are, from the first; all if left out.
+        max_bytes: of one tile.
+
+    Raises:
+        ValueError: a depth or a node out of range, features that do not fit, an unknown
+            bias, not one flag a layer, or two nodes with too many neighbors for a tile.
+    """
+    _checks.count("depth", depth, 1, _MOST_DEPTH)
+    flags = tuple(bool(flag) for flag in gntk.checked_layers(depth, trained))
+    _checks.one_of("bias", bias, gntk.BIASES)
+    P: Any = spmm.to_scipy(adjacency)
+    P.sum_duplicates()
+    own, other = (_checked_nodes(side, P.shape[0]) for side in (rows, columns))
+    settings = {
+        "scale": activation.scale if scale is None else scale,
+        "before": bias_std if bias == "before" else 0.0,
+        "after": bias_std if bias == "after" else 0.0,
+        "activation": activation,
+    }
+    layers = _first_layer(P, features, settings["before"], settings["after"])
+    if depth == _MOST_DEPTH:
+        near = np.unique(P[np.union1d(own, other)].indices)
+        second = _second_variances(layers, near, settings)
+        layers = layers._replace(variances=(*layers.variances, second))
+    dtype = layers.Z.dtype
+    whole: Any = [np.empty((len(own), len(other)), dtype) for _ in range(2)]
+    column_sides = list(sides(P, other, depth, _SIDE))
+    for at, row in sides(P, own, depth, _SIDE):
+        inputs = _inputs(layers, row)
+        for beside, column in column_sides:
+            _check_memory(row, column, dtype.itemsize, max_bytes)
+            tile = _tile(
+                row,
+                column,
+                (inputs, _inputs(layers, column)),
+                (_variances(layers, row), _variances(layers, column)),
+                trained=flags,
+                **settings,
+            )
+            height, width = at.stop - at.start, beside.stop - beside.start
+            for kernel, part in zip(whole, tile, strict=True):
+                kernel[at, beside] = np.asarray(part)[:height, :width]
+    return Kernels(*whole)
+
+
+def _checked_nodes(nodes: Any, num_nodes: int) -> np.ndarray:
+    """Return the nodes of a side.
+
+    Raises:
+        ValueError: not a list of whole numbers, or out of range.
+    """
+    nodes = np.asarray(nodes)
+    if nodes.ndim != 1 or not (
+        np.issubdtype(nodes.dtype, np.integer) or not len(nodes)
+    ):
+        msg = (
+            f"the nodes of a side must be a list of whole numbers, got {nodes.dtype} "
+            f"of shape {nodes.shape}; np.flatnonzero(mask) makes one of a mask"
+        )
+        raise ValueError(msg)
+    outside = (nodes < 0) | (nodes >= num_nodes)
+    if outside.any():
+        msg = f"node {nodes[np.argmax(outside)]} is not one of {num_nodes}"
+        raise ValueError(msg)
+    return nodes.astype(np.int32)
+
+
+def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
+    """Return Z with K_1 = Z Z^T, and its variances.
+
+    Raises:
+        ValueError: not one row of features a node.
+    """
+    is_sparse = scipy.sparse.issparse(features)
+    X: Any = scipy.sparse.csr_array(features) if is_sparse else np.asarray(features)
+    if X.ndim != 2 or X.shape[0] != P.shape[1]:
+        msg = f"features must have shape ({P.shape[1]}, d), got {X.shape}"
+        raise ValueError(msg)
+    dtype = jax.dtypes.canonicalize_dtype(np.promote_types(P.dtype, X.dtype))
+    P = P.astype(dtype)
+    bias = (before * P.sum(axis=1) + after).astype(dtype)  # one of the two is zero
+    if is_sparse:
+        parts: Any = [P @ X.astype(dtype), scipy.sparse.csr_array(bias[:, None])]
+        Z: Any = scipy.sparse.hstack(parts, format="csr")
+    else:
+        Z = np.asarray(spmm.matmul(spmm.prepare(P), jnp.asarray(X, dtype)))
+        Z = np.hstack([Z, bias[:, None]]) if bias.any() else Z
+    squares = np.asarray((Z * Z).sum(axis=1)).ravel()
+    return _Layers(P, Z, (squares.astype(dtype),))
+
+
+def _inputs(layers: _Layers, side: Side) -> np.ndarray:
+    """Return Z of the innermost neighborhood."""
+    Z = layers.Z[side.nodes[0]]
+    return Z.toarray() if scipy.sparse.issparse(Z) else Z
+
+
+def _variances(layers: _Layers, side: Side) -> list[np.ndarray]:
+    """Return K_ii of the layer before, of each neighborhood of a side."""
+    return [
+        variance[nodes]
+        for variance, nodes in zip(layers.variances, side.nodes, strict=True)
+    ]
+
+
+def _check_memory(row: Side, column: Side, itemsize: int, max_bytes: int) -> None:
+    """Refuse a tile that is too large.
+
+    Raises:
+        ValueError: it takes more than ``max_bytes``.
+    """
+    sizes = len(row.nodes[0]), len(column.nodes[0])
+    needed = _HELD * sizes[0] * sizes[1] * itemsize
+    if needed > max_bytes:
+        msg = (
+            f"two nodes have {sizes[0]:,} and {sizes[1]:,} others within reach, which "
+            f"takes {needed / 1e9:.1f} GB and max_bytes allows {max_bytes / 1e9:.1f}; "
+            "take fewer layers, or a larger max_bytes"
+        )
+        raise ValueError(msg)
+
+
+@functools.partial(jax.jit, static_argnames=("activation", "trained"))
+def _tile(
+    row: Side,
+    column: Side,
+    inputs: tuple[Float[Any, "s d"], Float[Any, "r d"]],
+    variances: tuple[list[Any], list[Any]],
+    *,
+    scale: Any,
+    before: Any,
+    after: Any,
+    activation: Activation,
+    trained: tuple[bool, ...],
+) -> Kernels:
+    """Return a tile of the block, with what pads it."""
+    kernels = gntk.initialize(_products(*inputs))
+    kernels = gntk.dense(kernels, trained=trained[0])
+    shift = jnp.asarray(after, inputs[0].dtype) ** 2
+    for at, flag in enumerate(trained[1:]):
+        both = variances[0][at], variances[1][at]
+        nngp = _with_variances(kernels.nngp, both, row.nodes[at], column.nodes[at])
+        kernels = gntk.transform(
+            kernels._replace(nngp=nngp), activation, scale=scale, variances=both
+        )
+        kernels = gntk.dense(kernels, bias_std=before, trained=flag)
+        nngp, ntk = gntk.propagate(kernels, row.hops[at], column.hops[at])
+        kernels = Kernels(nngp + shift, ntk + shift if flag else ntk)
+    return kernels
+
+
+def _products(rows: Array, columns: Array) -> Array:
+    return jnp.matmul(rows, columns.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def _with_variances(
+    nngp: Array, variances: tuple[Array, Array], rows: Any, columns: Any
+) -> Array:
+    """Write K_ii where both nodes are one: round-off there costs half of all digits."""
+    same = rows[:, None] == columns[None, :]
+    return jnp.where(same, variances[0][:, None], nngp)
+
+
+def _second_variances(
+    layers: _Layers, nodes: np.ndarray, settings: dict[str, Any]
+) -> np.ndarray:
+    """Return diag K_2 of some nodes, zero elsewhere: sums over pairs of neighbors."""
+    P, Z, (first,) = layers
+    found = np.zeros_like(first)
+    degrees = np.diff(P.indptr)[nodes]
+    rounded = np.array([power_of_two(int(degree)) for degree in degrees], int)
+    for width in np.unique(rounded):  # nodes of about the same degree together
+        members = nodes[rounded == width]
+        width = int(width)
+        batch = max(1, _SIDE**2 // (width * max(width, Z.shape[1])))
+        for start in range(0, len(members), batch):
+            some = np.resize(members[start : start + batch], batch)  # one shape
+            place = P.indptr[some][:, None] + np.arange(width)
+            inside = place < P.indptr[some + 1][:, None]
+            place = np.where(inside, place, 0)
+            neighbors = P.indices[place]
+            inputs = Z[neighbors.ravel()]
+            inputs = inputs.toarray() if scipy.sparse.issparse(inputs) else inputs
+            found[some] = _sum_over_pairs(
+                inputs.reshape(batch, width, -1),
+                neighbors,
+                first[neighbors],
+                np.where(inside, P.data[place], 0),
+                **settings,
+            )
+    return found
+
+
+@functools.partial(jax.jit, static_argnames="activation")
+def _sum_over_pairs(
+    inputs: Float[Array, "b w d"],
+    neighbors: Int[Array, "b w"],
+    variances: Float[Array, "b w"],
+    weights: Float[Array, "b w"],
+    *,
+    scale: Any,
+    before: Any,
+    after: Any,
+    activation: Activation,
+) -> Float[Array, " b"]:
+    """Return w^T S w + β^2 of each node, S over its neighbors, a strip at a time."""
+
+    def of_node(node):
+        def of_strip(strip):
+            z, nodes, variance, weight = strip
+            sides = variance, node[2]
+            nngp = _with_variances(_products(z, node[0]), sides, nodes, node[1])
+            kernels = gntk.transform(
+                gntk.initialize(nngp), activation, scale=scale, variances=sides
+            )
+            S = gntk.dense(kernels, bias_std=before).nngp
+            return jnp.sum(weight[:, None] * S * node[3][None, :])
+
+        height = min(len(node[1]), _SIDE)
+        strips = [part.reshape(-1, height, *part.shape[1:]) for part in node]
+        return jnp.sum(jax.lax.map(of_strip, strips))
+
+    found = jax.vmap(of_node)((inputs, neighbors, variances, weights))
+    return found + jnp.asarray(after, found.dtype) ** 2

@@ -1,0 +1,46 @@
+"""Gaussian processes: what the covariance of a wide network says of unlabeled nodes."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from gnnrp import _checks
+from gnnrp.propagation import exact
+
+
+class Posterior(NamedTuple):
+    """What a Gaussian process knows of each node after the labels."""
+
+    mean: Float[np.ndarray, "m c"]
+    variance: Float[np.ndarray, " m"]  # of each output, the same for all
+
+
+def posterior(
+    factorization: exact.Factorization,
+    targets: Float[np.ndarray, "l c"],
+    variance: Float[np.ndarray, " m"],
+    *,
+    noise: float = 0.0,
+) -> Posterior:
+    """Return the posterior of a Gaussian process with covariance K, such as the NNGP.
+
+    Mean K[:, X] (K_XX + σ^2 I)^-1 Y, variance K_ii - K_iX (K_XX + σ^2 I)^-1 K_Xi.
+
+    Args:
+        factorization: of K.
+        targets: Y on the training nodes.
+        variance: K_ii of the nodes of the factorization.
+        noise: σ^2 of the labels; without it the pseudo-inverse, as in
+            ``exact.limit``.
+
+    Raises:
+        ValueError: noise that leaves K_XX + σ^2 I not positive definite, or variances
+            that do not fit.
+
+    Source: Def. 4.1, its covariance Σ.
+    """
+    _checks.shape("variance", variance, factorization.rows.shape[:1])
+    explained = factorization.rows**2 @ exact.inverse(factorization, noise)
+    left = np.maximum(np.asarray(variance, np.float64) - explained, 0)  # not round-off
+    return Posterior(exact.limit(factorization, targets, ridge=noise), left)

@@ -1,0 +1,116 @@
+"""Blocks of the kernels by neighborhoods equal those of the whole."""
+
+import generators
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gnnrp import spmm
+from gnnrp.kernels import activations, gntk, local
+
+N, D = 40, 5
+ROWS, COLUMNS = np.array([7, 3, 39, 3, 0]), np.arange(0, N, 2)
+
+
+def world(seed=0):
+    """Return P, not symmetric, with a hub, a node without edges, and X with equals."""
+    rng = np.random.default_rng(seed)
+    P = np.where(rng.random((N, N)) < 0.06, rng.random((N, N)) - 0.2, 0)
+    P += np.diag(rng.random(N))
+    P[7] = rng.random(N)
+    P[12] = 0
+    X = rng.standard_normal((N, D))
+    X[3] = X[2]
+    return scipy.sparse.csr_array(P), X
+
+
+def assert_blocks(found, P, X, rows, columns, **settings):
+    whole = gntk.gcn(spmm.prepare(P), gntk.gram(X), **settings)
+    for one, other in zip(found, whole, strict=True):
+        assert isinstance(one, np.ndarray)
+        scale = np.abs(other).max()
+        expected = np.asarray(other)[np.ix_(rows, columns)]
+        np.testing.assert_allclose(one, expected, rtol=0, atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("bias", gntk.BIASES)
+def test_blocks_are_those_of_the_recursion(depth, bias):
+    P, X = world()
+    settings = {"depth": depth, "bias": bias, "bias_std": 0.6}
+    found = local.gcn(P, X, ROWS, COLUMNS, **settings)
+    assert_blocks(found, P, X, ROWS, COLUMNS, **settings)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("name", activations.ACTIVATIONS)
+def test_every_setting_is_that_of_the_recursion(depth, name):
+    P, X = world(1)
+    settings = {
+        "depth": depth,
+        "activation": activations.by_name(name),
+        "scale": 1.2,
+        "trained": (False, True, True)[:depth],
+    }
+    found = local.gcn(P, X, ROWS, COLUMNS, **settings)
+    assert_blocks(found, P, X, ROWS, COLUMNS, **settings)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("side", [4, 16])
+def test_tiles_of_any_size_give_the_same(monkeypatch, depth, side):
+    monkeypatch.setattr(local, "_SIDE", side)
+    P, X = world(2)
+    rows, columns = np.array([0, 7, 3]), np.arange(4)
+    found = local.gcn(P, X, rows, columns, depth=depth, bias="before")
+    assert_blocks(found, P, X, rows, columns, depth=depth, bias="before")
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("bias", ["none", "after"])
+def test_sparse_features_give_the_same(depth, bias):
+    P, X = world(3)
+    X[np.abs(X) < 0.8] = 0
+    found = local.gcn(
+        P, scipy.sparse.csr_array(X), ROWS, COLUMNS, depth=depth, bias=bias
+    )
+    assert_blocks(found, P, X, ROWS, COLUMNS, depth=depth, bias=bias)
+
+
+def test_single_precision_stays_single():
+    P, X = world(4)
+    P, X = P.astype(np.float32), X.astype(np.float32)
+    found = local.gcn(P, X, ROWS, COLUMNS, depth=3)
+    assert {kernel.dtype for kernel in found} == {np.dtype(np.float32)}
+    whole = gntk.gcn(spmm.prepare(P), gntk.gram(X), depth=3)
+    for one, other in zip(found, whole, strict=True):
+        expected = np.asarray(other)[np.ix_(ROWS, COLUMNS)]
+        np.testing.assert_allclose(one, expected, rtol=0, atol=1e-5 * expected.max())
+
+
+def test_empty_sides_give_empty_blocks():
+    P, X = world()
+    found = local.gcn(P, X, [], COLUMNS, depth=2)
+    assert [kernel.shape for kernel in found] == 2 * [(0, len(COLUMNS))]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depth": 4}, "depth must be at most 3, got 4"),
+        ({"depth": 0}, "depth must be at least 1, got 0"),
+        ({"rows": [0, N]}, "node 40 is not one of 40"),
+        ({"columns": [-1]}, "node -1 is not one of 40"),
+        ({"rows": np.ones(N, bool)}, "list of whole numbers, got bool"),
+        ({"rows": [[1]]}, r"of shape \(1, 1\)"),
+        ({"features": np.ones((3, 2))}, r"features must have shape \(40, d\), got"),
+        ({"bias": "both"}, "bias must be one of"),
+        ({"trained": (True,)}, "one flag for each of 2 layers"),
+        ({"max_bytes": 1000}, "two nodes have 64 and 16 others within reach"),
+    ],
+)
+def test_what_makes_no_block_is_refused(change, message):
+    P, X = world()
+    given = {"features": X, "rows": [7], "columns": [0, 1, 2], "depth": 2} | change
+    with pytest.raises(ValueError, match=message):
+        generators.unchecked(local.gcn, P, **given)
