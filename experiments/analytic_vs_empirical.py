@@ -39,7 +39,7 @@ class Config:
     """m of the hidden layers."""
     depth: int = 2
     """L, weight matrices."""
-    num_networks: int = 8
+    num_networks: int = 20
     """Drawn of each width."""
     num_nodes: int = 60
     """Of a graph of two blocks."""
@@ -110,7 +110,7 @@ def build(config: Config) -> World:
 
 def measure(world: World, theta: Array, width: int, config: Config) -> dict[str, Any]:
     """Return how far networks of a width are from the infinite kernel."""
-    columns = np.asarray(theta, np.float64)[:, world.train]
+    columns = np.asarray(theta)[:, world.train]
     factors = exact.factorize(columns, world.train)
     step_size = 1 / factors.eigenvalues[-1]
     kernel, path = [], []
