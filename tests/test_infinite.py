@@ -229,7 +229,7 @@ def test_the_posterior_is_that_of_neural_tangents(nt, noise):
         predict_fn = nt.predict.gp_inference(
             train, Y, diag_reg=noise, diag_reg_absolute_scale=True
         )
-        mean, covariance = predict_fn(None, cross, rest)
+        mean, covariance = predict_fn("nngp", cross, rest)
     factors = exact.factorize(np.asarray(nngp[:, :num_train]), np.arange(num_train))
     found = regression.posterior(factors, np.asarray(Y), np.diagonal(nngp), noise=noise)
     assert_close([found.mean[num_train:]], [mean], 1e-9)
