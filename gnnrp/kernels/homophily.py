@@ -1,0 +1,90 @@
+"""How often neighbors share a label: by edges, by nodes, and as an alignment."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from gnnrp import _checks, spmm
+from gnnrp.kernels import alignment
+from gnnrp.types import Scalar
+
+
+def level(
+    adjacency: Any, labels: Int[np.ndarray, " n"], *, centered: bool = False
+) -> Scalar:
+    """Return the homophily level A(A, Θ*), Θ* = Y Y^T of one-hot labels.
+
+    Args:
+        adjacency: A, symmetric, BCOO or scipy sparse, normalized or not.
+        labels: of all nodes; -1 if unknown, which counts as unlike every other.
+        centered: see ``alignment.alignment``.
+
+    Raises:
+        ValueError: not one label a node.
+
+    Source: Sec. 5.1, "homophily level".
+    """
+    labels = _checked(labels, adjacency)
+    ideal = alignment.from_labels(labels, int(labels.max(initial=0)) + 1)
+    return alignment.alignment(adjacency, ideal, centered=centered)
+
+
+def by_edges(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
+    """Return the share of edges whose ends have the same label.
+
+    Loops do not count, nor edges with an unknown label (-1); of a directed graph each
+    entry counts. NaN without an edge that counts.
+
+    Args:
+        adjacency: its entries are the edges, BCOO or scipy sparse; weights are ignored.
+        labels: of all nodes.
+
+    Raises:
+        ValueError: not one label a node.
+
+    Source: Zhu et al. 2020, "edge homophily ratio".
+    """
+    rows, same = _pairs(adjacency, labels)
+    return float(same.mean()) if rows.size else np.nan
+
+
+def by_nodes(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
+    """Return the share of a node's neighbors that have its label, averaged over nodes.
+
+    Nodes without a neighbor that counts (see ``by_edges``) are left out; NaN if all
+    are.
+
+    Args:
+        adjacency: row i has the neighbors of node i; BCOO or scipy sparse.
+        labels: of all nodes.
+
+    Raises:
+        ValueError: not one label a node.
+
+    Source: Pei et al. 2020, "node homophily".
+    """
+    rows, same = _pairs(adjacency, labels)
+    degrees = np.bincount(rows)
+    seen = degrees > 0
+    shares = np.bincount(rows, weights=same)[seen] / degrees[seen]
+    return float(shares.mean()) if shares.size else np.nan
+
+
+def _pairs(adjacency: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row of each entry that counts, and whether its labels are equal.
+
+    Raises:
+        ValueError: not one label a node.
+    """
+    labels = _checked(labels, adjacency)
+    coo: Any = spmm.to_scipy(adjacency).tocoo()
+    ends = labels[np.stack(coo.coords)]
+    counts = (coo.coords[0] != coo.coords[1]) & (ends >= 0).all(axis=0)
+    return coo.coords[0][counts], (ends[0] == ends[1])[counts]
+
+
+def _checked(labels: Any, adjacency: Any) -> np.ndarray:
+    labels = np.asarray(labels)
+    _checks.shape("labels", labels, adjacency.shape[:1])
+    return labels
