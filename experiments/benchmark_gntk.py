@@ -4,8 +4,9 @@
     python -m experiments.benchmark_gntk --data-dir DIR --dataset cora --large pubmed \
         --sparse arxiv
 
-Kernels are float32; everything within one run, compiled and warm, medians in turns. The
-large kernel comes last, so that the peak of memory is its own.
+Kernels are float32. Two layers and steps are compiled, warm, medians in turns; the
+block and the large kernel are made once, compilation included. Peaks are of the process
+until then.
 """
 
 import dataclasses

@@ -46,10 +46,13 @@ def check_sizes(config: Any) -> None:
     """Refuse a size, among a benchmark's settings, that is below one.
 
     Raises:
-        ValueError: a whole number, or one in a tuple of them, is zero or negative.
+        ValueError: a whole number, or one in a tuple, is below one; an empty tuple.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
+        if value == ():
+            msg = f"{field.name} must not be empty"
+            raise ValueError(msg)
         for each in value if isinstance(value, tuple) else (value,):
             if isinstance(each, int):
                 _checks.count(field.name, each, 1)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import generators
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -137,6 +138,22 @@ def test_settings_that_make_no_network_are_refused(settings, message):
     P, G = world()
     with pytest.raises(ValueError, match=message):
         blocked.gcn(P, G, **settings)
+
+
+def test_types_are_promoted_as_by_the_recursion():
+    P, G = world(7)
+    for gram in (G.astype(jnp.float32), jnp.eye(N, dtype=jnp.int32)):
+        with jax.numpy_dtype_promotion("standard"):
+            found = generators.unchecked(blocked.gcn, P, gram, depth=2)
+            expected = generators.unchecked(gntk.gcn, P, gram.astype(float), depth=2)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected.ntk, rtol=1e-5)
+
+
+def test_a_gram_matrix_that_is_not_square_is_refused():
+    P, G = world()
+    with pytest.raises(ValueError, match=r"gram must have shape"):
+        generators.unchecked(blocked.gcn, P, G[:, :4], depth=2)
 
 
 def test_a_mesh_of_several_axes_is_refused():

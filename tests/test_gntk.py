@@ -336,6 +336,12 @@ def test_settings_that_make_no_network_are_refused(settings, message):
         gntk.gcn(matrix, gram(X), **settings)
 
 
+def test_a_block_without_its_variances_is_refused():
+    G = gram(world()[2])
+    with pytest.raises(ValueError, match=r"a block of shape \(1, 12\) needs"):
+        gntk.transform(gntk.initialize(G[:1]))
+
+
 def test_hops_and_branches_that_make_no_network_are_refused():
     matrix, _, X = world(0)
     with pytest.raises(ValueError, match="num_hops must be at least 0, got -1"):

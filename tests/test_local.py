@@ -103,10 +103,15 @@ def test_empty_sides_give_empty_blocks():
         ({"columns": [-1]}, "node -1 is not one of 40"),
         ({"rows": np.ones(N, bool)}, "list of whole numbers, got bool"),
         ({"rows": [[1]]}, r"of shape \(1, 1\)"),
-        ({"features": np.ones((3, 2))}, r"features must have shape \(40, d\), got"),
+        (
+            {"features": np.ones((3, 2))},
+            r"features must have shape \(40, d\), d > 0, got",
+        ),
         ({"bias": "both"}, "bias must be one of"),
         ({"trained": (True,)}, "one flag for each of 2 layers"),
-        ({"max_bytes": 1000}, "two nodes have 64 and 16 others within reach"),
+        ({"features": np.ones((N, 0))}, r"d > 0, got \(40, 0\)"),
+        ({"features": np.full((N, 2), np.nan)}, "features must be finite"),
+        ({"max_bytes": 1000}, "nodes with up to 64 and"),
     ],
 )
 def test_what_makes_no_block_is_refused(change, message):
@@ -114,3 +119,18 @@ def test_what_makes_no_block_is_refused(change, message):
     given = {"features": X, "rows": [7], "columns": [0, 1, 2], "depth": 2} | change
     with pytest.raises(ValueError, match=message):
         generators.unchecked(local.gcn, P, **given)
+
+
+def test_adjacencies_that_are_not_square_or_not_sparse_are_refused():
+    P, X = world()
+    with pytest.raises(ValueError, match=r"must be square, got \(30, 40\)"):
+        local.gcn(P[:30], X, [0], [1], depth=2)
+    with pytest.raises(TypeError, match="scipy sparse matrix, got Matrix"):
+        local.gcn(spmm.prepare(P), X, [0], [1], depth=2)
+
+
+def test_tiles_are_cut_as_small_as_the_memory_allows():
+    P, X = scipy.sparse.eye_array(64, format="csr"), np.ones((64, 2))
+    every = np.arange(64)
+    found = local.gcn(P, X, every, every, depth=2, max_bytes=6 * 8 * 16**2)
+    assert_blocks(found, P, X, every, every, depth=2)

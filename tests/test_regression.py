@@ -63,6 +63,16 @@ def test_ridges_that_leave_nothing_definite_are_refused(ridge, message):
         exact.limit(factors(np.diag([-1.0] + (M - 1) * [1.0])), Y, ridge=ridge)
 
 
+def test_a_small_ridge_of_a_low_rank_kernel_needs_to_know_that_it_is_psd():
+    W = rng.standard_normal((M, 2)).astype(np.float32)
+    columns = (W @ W.T)[:, :L] - 1e-6 * np.eye(M, dtype=np.float32)[:, :L]
+    with pytest.raises(ValueError, match="psd=True"):
+        exact.limit(exact.factorize(columns, np.arange(L)), Y, ridge=1e-9)
+    known = exact.factorize(columns, np.arange(L), psd=True)
+    found = exact.limit(known, Y, ridge=1e-2)
+    np.testing.assert_allclose(found, exact.limit(known, Y), rtol=0, atol=0.05)
+
+
 def test_variances_of_other_nodes_are_refused():
     with pytest.raises(ValueError, match=r"variance must have shape \(10,\), got"):
         regression.posterior(factors(), Y, np.ones(L))

@@ -79,7 +79,7 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
     Kernel-graph alignment has A or a power of it on one side, kernel-target alignment
     ``ideal_kernel``; the homophily level of a graph is A with the ideal kernel.
     Differentiable in dense kernels and factors. ``jit`` takes it with all kernels but
-    sparse ones.
+    sparse ones, if the map of an operator is a pytree (``similarity.Power``).
 
     Args:
         first: K1.

@@ -1,4 +1,4 @@
-r"""The GNTK in blocks: two n x n arrays and little more, on one device or many.
+r"""The GNTK in blocks: two n x n arrays and little more, or shared by many devices.
 
 ``gntk`` makes new arrays at each step and holds up to six of them. Here a layer passes
 over its kernels twice, and each block is written over what it came from: over columns,
@@ -7,8 +7,9 @@ where K is symmetric, and then over rows,
     Y[:, C] = P (S[:, C]),            (Y P^T)[R, :] = (P Y[R, :]^T)^T,
 
 with S = c_σ T(K) + β^2, and likewise for N. Under ``jit``, with its kernels donated, a
-layer holds K, N and a few blocks. On a mesh each device holds n / p columns; between
-the passes one all-to-all exchange turns columns into rows.
+layer holds K, N and a few blocks. On a mesh each device works on n / p columns; between
+the passes one all-to-all exchange turns columns into rows, for which a device holds
+four to five arrays of n x n / p.
 
 Source: Def. 4.1 (App. B.3), with a linear last layer; the same numbers as ``gntk.gcn``.
 """
@@ -125,14 +126,18 @@ def gcn(
         bias_std: β; not used without a bias.
         trained: which layers are, from the first; all if left out.
         width: columns (and rows) that pass at once.
-        mesh: of one axis, over whose devices the columns are shared; n need not be a
-            multiple of their number. The matrix P is on each of them.
+        mesh: of one axis, over whose devices the columns are shared. The matrix P is on
+            each of them; if n is no multiple of their number, so is the result.
 
     Raises:
-        ValueError: a depth or width below 1, an unknown bias, not one flag a layer, or
-            a mesh of several axes.
+        ValueError: a depth or width below 1, an unknown bias, not one flag a layer, a
+            gram matrix that is not square, or a mesh of several axes.
     """
     flags = gntk.checked_layers(depth, trained)
+    gram = jnp.asarray(gram)
+    _checks.shape("gram", gram, (len(gram), len(gram)))
+    dtype = jax.eval_shape(propagation, gram).dtype  # of P and X X^T together
+    gram = gram.astype(dtype)
     apply = functools.partial(
         layer, scale=scale, bias=bias, bias_std=bias_std, width=width
     )

@@ -80,10 +80,16 @@ def transform(
         kernels: of its inputs.
         activation: φ.
         scale: c_σ; that of the activation if left out.
-        variances: K_ii of the rows and of the columns, for kernels that are a block;
-            the diagonal if left out.
+        variances: K_ii of the rows and of the columns, needed for any block; the
+            diagonal if left out.
+
+    Raises:
+        ValueError: a block without variances.
     """
     nngp, ntk = kernels
+    if variances is None and nngp.shape[0] != nngp.shape[1]:
+        msg = f"a block of shape {nngp.shape} needs the variances of its nodes"
+        raise ValueError(msg)
     factor = jnp.asarray(activation.scale if scale is None else scale, nngp.dtype)
     rows, columns = variances or 2 * (jnp.diagonal(nngp),)
     sides = (nngp, rows[:, None], columns[None, :])
@@ -104,7 +110,7 @@ def propagate(
         kernels: of its inputs.
         propagation: V -> P V, such as a matrix from ``spmm.prepare``, or a personalized
             PageRank.
-        columns: P of the columns, for kernels that are a block; the same if left out.
+        columns: P of the columns, needed for any block; the same if left out.
     """
     return Kernels(*(_both_sides(propagation, kernel, columns) for kernel in kernels))
 

@@ -15,6 +15,7 @@ Source: Def. 4.1 (App. B.3), with a linear last layer; the same numbers as ``gnt
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jax.experimental import sparse
 from jaxtyping import Array, Float, Int
 
 from gnnrp import _checks, spmm
@@ -77,14 +79,15 @@ def gcn(
         max_bytes: of one tile.
 
     Raises:
-        ValueError: a depth or a node out of range, features that do not fit, an unknown
-            bias, not one flag a layer, or two nodes with too many neighbors for a tile.
+        ValueError: a depth or a node out of range, features that do not fit or are not
+            finite, an unknown bias, not one flag a layer, or two nodes with too many
+            neighbors for a tile.
+        TypeError: an adjacency that is not sparse.
     """
-    _checks.count("depth", depth, 1, _MOST_DEPTH)
+    depth = _checks.count("depth", depth, 1, _MOST_DEPTH)
     flags = tuple(bool(flag) for flag in gntk.checked_layers(depth, trained))
     _checks.one_of("bias", bias, gntk.BIASES)
-    P: Any = spmm.to_scipy(adjacency)
-    P.sum_duplicates()
+    P: Any = _checked_adjacency(adjacency)
     own, other = (_checked_nodes(side, P.shape[0]) for side in (rows, columns))
     settings = {
         "scale": activation.scale if scale is None else scale,
@@ -92,6 +95,7 @@ def gcn(
         "after": bias_std if bias == "after" else 0.0,
         "activation": activation,
     }
+    row_sides, column_sides = _tiles(P, own, other, depth, max_bytes)
     layers = _first_layer(P, features, settings["before"], settings["after"])
     if depth == _MOST_DEPTH:
         near = np.unique(P[np.union1d(own, other)].indices)
@@ -99,11 +103,9 @@ def gcn(
         layers = layers._replace(variances=(*layers.variances, second))
     dtype = layers.Z.dtype
     whole: Any = [np.empty((len(own), len(other)), dtype) for _ in range(2)]
-    column_sides = list(sides(P, other, depth, _SIDE))
-    for at, row in sides(P, own, depth, _SIDE):
+    for at, row in row_sides:
         inputs = _inputs(layers, row)
         for beside, column in column_sides:
-            _check_memory(row, column, dtype.itemsize, max_bytes)
             tile = _tile(
                 row,
                 column,
@@ -116,6 +118,27 @@ def gcn(
             for kernel, part in zip(whole, tile, strict=True):
                 kernel[at, beside] = np.asarray(part)[:height, :width]
     return Kernels(*whole)
+
+
+def _checked_adjacency(adjacency: Any) -> Any:
+    """Return P as CSR, equal indices summed.
+
+    Raises:
+        ValueError: not square.
+        TypeError: not sparse.
+    """
+    if not (isinstance(adjacency, sparse.BCOO) or scipy.sparse.issparse(adjacency)):
+        msg = (
+            "adjacency must be a BCOO or a scipy sparse matrix, got "
+            f"{type(adjacency).__name__}"
+        )
+        raise TypeError(msg)
+    P: Any = spmm.to_scipy(adjacency)
+    if P.shape[0] != P.shape[1]:
+        msg = f"the adjacency must be square, got {P.shape}"
+        raise ValueError(msg)
+    P.sum_duplicates()
+    return P
 
 
 def _checked_nodes(nodes: Any, num_nodes: int) -> np.ndarray:
@@ -144,12 +167,15 @@ def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
     """Return Z with K_1 = Z Z^T, and its variances.
 
     Raises:
-        ValueError: not one row of features a node.
+        ValueError: not one row of features a node, none, or not finite.
     """
     is_sparse = scipy.sparse.issparse(features)
     X: Any = scipy.sparse.csr_array(features) if is_sparse else np.asarray(features)
-    if X.ndim != 2 or X.shape[0] != P.shape[1]:
-        msg = f"features must have shape ({P.shape[1]}, d), got {X.shape}"
+    if X.ndim != 2 or X.shape[0] != P.shape[1] or X.shape[1] == 0:
+        msg = f"features must have shape ({P.shape[1]}, d), d > 0, got {X.shape}"
+        raise ValueError(msg)
+    if not np.isfinite(X.data if is_sparse else X).all():
+        msg = "features must be finite; NaN or infinity would spread to neighbors"
         raise ValueError(msg)
     dtype = jax.dtypes.canonicalize_dtype(np.promote_types(P.dtype, X.dtype))
     P = P.astype(dtype)
@@ -178,21 +204,28 @@ def _variances(layers: _Layers, side: Side) -> list[np.ndarray]:
     ]
 
 
-def _check_memory(row: Side, column: Side, itemsize: int, max_bytes: int) -> None:
-    """Refuse a tile that is too large.
+def _tiles(
+    P: Any, rows: np.ndarray, columns: np.ndarray, depth: int, max_bytes: int
+) -> list[list[tuple[slice, Side]]]:
+    """Return the sides of all tiles, as large as fit.
 
     Raises:
-        ValueError: it takes more than ``max_bytes``.
+        ValueError: two nodes alone need more than ``max_bytes``.
     """
-    sizes = len(row.nodes[0]), len(column.nodes[0])
-    needed = _HELD * sizes[0] * sizes[1] * itemsize
+    itemsize = jnp.zeros(0).dtype.itemsize
+    fits = max(1, math.isqrt(max(0, int(max_bytes)) // (_HELD * itemsize)))
+    most = min(_SIDE, 1 << (fits.bit_length() - 1))  # sides are powers of two
+    both = [list(sides(P, nodes, depth, most)) for nodes in (rows, columns)]
+    widest = [max((len(side.nodes[0]) for _, side in each), default=0) for each in both]
+    needed = _HELD * widest[0] * widest[1] * itemsize
     if needed > max_bytes:
         msg = (
-            f"two nodes have {sizes[0]:,} and {sizes[1]:,} others within reach, which "
-            f"takes {needed / 1e9:.1f} GB and max_bytes allows {max_bytes / 1e9:.1f}; "
+            f"nodes with up to {widest[0]:,} and {widest[1]:,} others within reach "
+            f"take {needed / 1e6:,.1f} MB and max_bytes allows {max_bytes / 1e6:,.1f}; "
             "take fewer layers, or a larger max_bytes"
         )
         raise ValueError(msg)
+    return both
 
 
 @functools.partial(jax.jit, static_argnames=("activation", "trained"))

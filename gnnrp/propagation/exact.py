@@ -198,7 +198,10 @@ def inverse(factorization: Factorization, ridge: float) -> Float[np.ndarray, " l
     values = factorization.eigenvalues + ridge
     if ridge > 0:
         if not values[0] > 0:
-            msg = f"ridge must exceed {-factorization.eigenvalues[0]:.4g}, got {ridge}"
+            msg = (
+                f"ridge must exceed {-factorization.eigenvalues[0]:.4g}, got {ridge}; "
+                "of a PSD matrix that is round-off: factorize(..., psd=True)"
+            )
             raise ValueError(msg)
         return 1 / values
     nonzero = np.abs(values) > factorization.noise

@@ -35,11 +35,13 @@ def posterior(
             ``exact.limit``.
 
     Raises:
-        ValueError: noise that leaves K_XX + σ^2 I not positive definite, or variances
-            that do not fit.
+        ValueError: noise that leaves K_XX + σ^2 I not positive definite, or targets
+            or variances that do not fit.
 
     Source: Def. 4.1, its covariance Σ.
     """
+    known = len(factorization.eigenvalues)
+    _checks.shape("targets", targets, (known, np.shape(targets)[-1]))
     _checks.shape("variance", variance, factorization.rows.shape[:1])
     explained = factorization.rows**2 @ exact.inverse(factorization, noise)
     left = np.maximum(np.asarray(variance, np.float64) - explained, 0)  # not round-off
