@@ -63,6 +63,8 @@ def layer(
 
     Raises:
         ValueError: an unknown bias or a width below 1.
+
+    Source: Def. 4.1 (App. B.3), one step of its recursion; see ``gntk``.
     """
     _checks.one_of("bias", bias, gntk.BIASES)
     width = _checks.count("width", width, 1)
@@ -132,6 +134,8 @@ def gcn(
     Raises:
         ValueError: a depth or width below 1, an unknown bias, not one flag a layer, a
             gram matrix that is not square, or a mesh of several axes.
+
+    Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
     flags = gntk.checked_layers(depth, trained)
     gram = jnp.asarray(gram)

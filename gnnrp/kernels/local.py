@@ -83,6 +83,8 @@ def gcn(
             finite, an unknown bias, not one flag a layer, or two nodes with too many
             neighbors for a tile.
         TypeError: an adjacency that is not sparse.
+
+    Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
     depth = _checks.count("depth", depth, 1, _MOST_DEPTH)
     flags = tuple(bool(flag) for flag in gntk.checked_layers(depth, trained))
