@@ -19,7 +19,7 @@ from gnnrp.types import MetricFn, Split
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
 
-_HELD = blocked.HELD + 1  # n x n arrays at once, at most
+_HELD = blocked.HELD + 1  # n x n arrays at once, at most: K, N, and Θ centered or sent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,27 +84,7 @@ def run(
         progress=progress,
     ).record
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
-    kernels = gntk.initialize(inputs(dataset))
-    dtype, rows, spent = kernels.nngp.dtype, {}, 0.0
-    deepest = max(settings.depths)
-    for depth in range(1, deepest + 1):  # a network of L layers goes on from L - 1
-        if progress:
-            progress("layers", depth - 1, deepest)
-        start = time.perf_counter()
-        kernels = _layer(
-            kernels,
-            matrix,
-            jnp.asarray(settings.bias_std, dtype),
-            activation=settings.activation if depth > 1 else None,
-            bias=settings.bias,
-            last=depth == deepest,
-        )
-        kernels.ntk.block_until_ready()
-        spent += time.perf_counter() - start
-        if depth in settings.depths:
-            found = _depth(dataset, matrix, kernels.ntk, settings, depth)
-            rows[depth] = found | {"kernel_seconds": round(spent, 4)}
-    rows = [rows[depth] for depth in settings.depths]
+    dtype, rows = _all_depths(dataset, settings, matrix, progress)
     best = max(rows, key=lambda row: (row["val_mean"] is not None, row["val_mean"]))
     own = {key: beside[key] for key in ("val_mean", "val_std", "test_mean", "test_std")}
     name = "rp" if beside["method"] == "rp" else "generalized rp"
@@ -166,6 +146,38 @@ def _layer(kernels, matrix, bias_std, *, activation, bias, last):
         bias_std=bias_std,
         last=last,
     )
+
+
+def _all_depths(
+    dataset: Dataset,
+    settings: Settings,
+    matrix: spmm.Matrix,
+    progress: Progress | None,
+) -> tuple[Any, list[dict[str, Any]]]:
+    """Return the type of the kernels and a row for each depth, in the order asked."""
+    kernels = gntk.initialize(inputs(dataset))
+    dtype, rows, spent = kernels.nngp.dtype, {}, 0.0
+    deepest = max(settings.depths)
+    for depth in range(1, deepest + 1):  # a network of L layers goes on from L - 1
+        if progress:
+            progress("layers", depth - 1, deepest)
+        start = time.perf_counter()
+        kernels = _layer(
+            kernels,
+            matrix,
+            jnp.asarray(settings.bias_std, dtype),
+            activation=settings.activation if depth > 1 else None,
+            bias=settings.bias,
+            last=depth == deepest,
+        )
+        kernels.ntk.block_until_ready()
+        spent += time.perf_counter() - start
+        if depth in settings.depths:
+            found = _depth(dataset, matrix, kernels.ntk, settings, depth)
+            rows[depth] = found | {
+                "kernel_seconds": round(spent, 4)
+            }  # of all layers so far
+    return dtype, [rows[depth] for depth in settings.depths]
 
 
 def _depth(

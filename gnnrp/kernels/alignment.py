@@ -131,7 +131,8 @@ def _checked(kernel: Any) -> Any:
 
 def _dtype(kernel: Any, other: Any) -> Any:
     if isinstance(kernel, Operator):  # it takes that of what it is applied to
-        return jnp.zeros(0).dtype if isinstance(other, Operator) else _dtype(other, 0)
+        both = isinstance(other, Operator)
+        return jnp.zeros(0).dtype if both else _dtype(other, kernel)
     if isinstance(kernel, Factor):
         return kernel.phi.dtype
     return kernel.entries.dtype if isinstance(kernel, _Shifted) else kernel.dtype

@@ -24,11 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax.experimental import sparse
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from gnnrp import _checks, spmm
 from gnnrp.kernels import activations, gntk
-from gnnrp.kernels._neighborhoods import Side, power_of_two, sides
+from gnnrp.kernels._neighborhoods import Side, sides
+from gnnrp.kernels._pairs import products, second_variances, with_variances
 from gnnrp.kernels.activations import Activation
 from gnnrp.kernels.gntk import Kernels
 
@@ -101,7 +102,8 @@ def gcn(
     layers = _first_layer(P, features, settings["before"], settings["after"])
     if depth == _MOST_DEPTH:
         near = np.unique(P[np.union1d(own, other)].indices)
-        second = _second_variances(layers, near, settings)
+        first = layers.variances[0]
+        second = second_variances(layers.P, layers.Z, first, near, _SIDE, settings)
         layers = layers._replace(variances=(*layers.variances, second))
     dtype = layers.Z.dtype
     whole: Any = [np.empty((len(own), len(other)), dtype) for _ in range(2)]
@@ -244,12 +246,12 @@ def _tile(
     trained: tuple[bool, ...],
 ) -> Kernels:
     """Return a tile of the block, with what pads it."""
-    kernels = gntk.initialize(_products(*inputs))
+    kernels = gntk.initialize(products(*inputs))
     kernels = gntk.dense(kernels, trained=trained[0])
     shift = jnp.asarray(after, inputs[0].dtype) ** 2
     for at, flag in enumerate(trained[1:]):
         both = variances[0][at], variances[1][at]
-        nngp = _with_variances(kernels.nngp, both, row.nodes[at], column.nodes[at])
+        nngp = with_variances(kernels.nngp, both, row.nodes[at], column.nodes[at])
         kernels = gntk.transform(
             kernels._replace(nngp=nngp), activation, scale=scale, variances=both
         )
@@ -257,78 +259,3 @@ def _tile(
         nngp, ntk = gntk.propagate(kernels, row.hops[at], column.hops[at])
         kernels = Kernels(nngp + shift, ntk + shift if flag else ntk)
     return kernels
-
-
-def _products(rows: Array, columns: Array) -> Array:
-    return jnp.matmul(rows, columns.T, precision=jax.lax.Precision.HIGHEST)
-
-
-def _with_variances(
-    nngp: Array, variances: tuple[Array, Array], rows: Any, columns: Any
-) -> Array:
-    """Write K_ii where both nodes are one: round-off there costs half of all digits."""
-    same = rows[:, None] == columns[None, :]
-    return jnp.where(same, variances[0][:, None], nngp)
-
-
-def _second_variances(
-    layers: _Layers, nodes: np.ndarray, settings: dict[str, Any]
-) -> np.ndarray:
-    """Return diag K_2 of some nodes, zero elsewhere: sums over pairs of neighbors."""
-    P, Z, (first,) = layers
-    found = np.zeros_like(first)
-    degrees = np.diff(P.indptr)[nodes]
-    rounded = np.array([power_of_two(int(degree)) for degree in degrees], int)
-    for width in np.unique(rounded):  # nodes of about the same degree together
-        members = nodes[rounded == width]
-        width = int(width)
-        batch = max(1, _SIDE**2 // (width * max(width, Z.shape[1])))
-        for start in range(0, len(members), batch):
-            some = np.resize(members[start : start + batch], batch)  # one shape
-            place = P.indptr[some][:, None] + np.arange(width)
-            inside = place < P.indptr[some + 1][:, None]
-            place = np.where(inside, place, 0)
-            neighbors = P.indices[place]
-            inputs = Z[neighbors.ravel()]
-            inputs = inputs.toarray() if scipy.sparse.issparse(inputs) else inputs
-            found[some] = _sum_over_pairs(
-                inputs.reshape(batch, width, -1),
-                neighbors,
-                first[neighbors],
-                np.where(inside, P.data[place], 0),
-                **settings,
-            )
-    return found
-
-
-@functools.partial(jax.jit, static_argnames="activation")
-def _sum_over_pairs(
-    inputs: Float[Array, "b w d"],
-    neighbors: Int[Array, "b w"],
-    variances: Float[Array, "b w"],
-    weights: Float[Array, "b w"],
-    *,
-    scale: Any,
-    before: Any,
-    after: Any,
-    activation: Activation,
-) -> Float[Array, " b"]:
-    """Return w^T S w + β^2 of each node, S over its neighbors, a strip at a time."""
-
-    def of_node(node):
-        def of_strip(strip):
-            z, nodes, variance, weight = strip
-            sides = variance, node[2]
-            nngp = _with_variances(_products(z, node[0]), sides, nodes, node[1])
-            kernels = gntk.transform(
-                gntk.initialize(nngp), activation, scale=scale, variances=sides
-            )
-            S = gntk.dense(kernels, bias_std=before).nngp
-            return jnp.sum(weight[:, None] * S * node[3][None, :])
-
-        height = min(len(node[1]), _SIDE)
-        strips = [part.reshape(-1, height, *part.shape[1:]) for part in node]
-        return jnp.sum(jax.lax.map(of_strip, strips))
-
-    found = jax.vmap(of_node)((inputs, neighbors, variances, weights))
-    return found + jnp.asarray(after, found.dtype) ** 2
