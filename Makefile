@@ -35,12 +35,14 @@ lint: $(STAMP)
 OUT ?= bench
 BENCH := $(if $(DATA),--data-dir $(DATA)) --output $(OUT)
 WIDE := $(if $(DATA),--dataset cora --large pubmed --sparse arxiv)
+FINITE := $(if $(DATA),--dataset cora --large pubmed)
 WHOLE := $(if $(DATA),--curve cora --sweep arxiv --powers 1 2 3 4 5 6 7 8 9 10 \
 	--commands sbm cora arxiv tolokers "cs --split 0" "physics --split 0" cs physics)
 bench: $(STAMP)
 	$(BIN)/python -m experiments.benchmark_spmm $(BENCH)
 	$(BIN)/python -m experiments.benchmark_rp $(BENCH) $(WHOLE)
 	$(BIN)/python -m experiments.benchmark_gntk $(BENCH) $(WIDE)
+	$(BIN)/python -m experiments.benchmark_ntk $(BENCH) $(FINITE)
 	$(BIN)/python -m experiments.benchmark_scaling --output $(OUT) $(if $(DATA),--most 120000000)
 
 # One environment; made again when the requirements change. neural-tangents comes without

@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import tyro
 from jaxtyping import Array, Float
 
 from experiments import common
 from gnnrp import datasets, graph, plotting, spmm
 from gnnrp.datasets import sbm
-from gnnrp.kernels import gntk
+from gnnrp.kernels import empirical, gntk, structured
+from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import exact
-
-Weights = list[Float[Array, "d_in d_out"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Config:
 
 
 class World(NamedTuple):
-    """Graph, inputs and targets."""
+    """What networks learn, targets ±1, and from which nodes."""
 
+    data: training.Data
     matrix: spmm.Matrix
-    x: Float[Array, "n d"]
-    y: Float[Array, "n 1"]  # ±1
-    train: np.ndarray  # nodes
+    train: np.ndarray
 
 
 def main(config: Config) -> dict[str, Any]:
     """Draw, train, print, and return the numbers."""
     common.check_sizes(dataclasses.replace(config, seed=1))
     world = build(config)
-    theta = gntk.gcn(world.matrix, gntk.gram(world.x), depth=config.depth).ntk
+    gram = gntk.gram(world.data.x)
+    theta = gntk.gcn(world.matrix, gram, depth=config.depth).ntk
     rows = [measure(world, theta, width, config) for width in config.widths]
     found = {
         "settings": dataclasses.asdict(config) | {"output": None},
@@ -105,7 +105,9 @@ def build(config: Config) -> World:
     dtype = matrix.data.dtype
     train = np.arange(0, data.num_nodes, 2)
     x = jnp.asarray(x / np.sqrt(config.num_features), dtype)
-    return World(matrix, x, jnp.asarray(y, dtype), train)
+    mask = np.isin(np.arange(data.num_nodes), train)
+    learned = training.Data(x, matrix, jnp.asarray(y, dtype), jnp.asarray(mask))
+    return World(learned, matrix, train)
 
 
 def measure(world: World, theta: Array, width: int, config: Config) -> dict[str, Any]:
@@ -113,18 +115,21 @@ def measure(world: World, theta: Array, width: int, config: Config) -> dict[str,
     columns = np.asarray(theta)[:, world.train]
     factors = exact.factorize(columns, world.train)
     step_size = 1 / factors.eigenvalues[-1]
+    network = gnn.GCN(1, width, config.depth, use_bias=False, parameterization="ntk")
+    # The loss is a mean over nodes, the trajectory that of a sum.
+    rule = training.Rule(
+        network, optax.sgd(step_size * len(world.train)), objectives.squared
+    )
     kernel, path = [], []
     for number in range(config.num_networks):
         key = jax.random.fold_in(jax.random.key(config.seed), number)
-        weights = draw(key, config.num_features, width, config.depth)
-        empirical = ntk(weights, world.matrix, world.x)
-        kernel.append(
-            float(jnp.linalg.norm(empirical - theta) / jnp.linalg.norm(theta))
-        )
+        state = training.init(rule, world.data, key)
+        found = ntk(network, state.params, world.matrix, world.data.x)
+        kernel.append(float(jnp.linalg.norm(found - theta) / jnp.linalg.norm(theta)))
         outputs = np.asarray(
-            trained(weights, world, step_size, num_steps=config.num_steps), np.float64
+            trained(rule, state, world.data, num_steps=config.num_steps), np.float64
         )
-        residual = np.asarray(world.y)[world.train] - outputs[0][world.train]
+        residual = np.asarray(world.data.targets)[world.train] - outputs[0][world.train]
         steps = np.arange(config.num_steps + 1)
         expected = outputs[0] + exact.trajectory(
             factors, residual, steps, step_size=step_size
@@ -134,79 +139,31 @@ def measure(world: World, theta: Array, width: int, config: Config) -> dict[str,
     return {"width": width, "kernel": summary(kernel), "trajectory": summary(path)}
 
 
-def draw(key: jax.Array, num_features: int, width: int, depth: int) -> Weights:
-    """Return normal weights; the scale of each layer stands in ``forward``."""
-    sizes = [num_features, *(depth - 1) * [width], 1]
-    keys = jax.random.split(key, depth)
-    pairs = zip(keys, sizes[:-1], sizes[1:], strict=True)
-    return [jax.random.normal(each, (a, b)) for each, a, b in pairs]
+@functools.partial(jax.jit, static_argnames="network")
+def ntk(
+    network: gnn.GCN, params: Any, matrix: spmm.Matrix, x: Array
+) -> Float[Array, "n n"]:
+    """Return the tangent kernel of a network, by structure where that pays."""
+    if network.depth <= structured.DEEPEST:
+        return structured.gcn(gnn.layers(network, params), x, matrix)
+
+    def outputs(params: Any, x: Array) -> Any:
+        return network.apply(params, x, matrix)
+
+    return empirical.ntk(outputs, params, x)
 
 
-def forward(
-    weights: Weights,
-    matrix: spmm.Matrix,
-    x: Float[Array, "n d"],
-    shifts: list[Array] | None = None,
-) -> tuple[Float[Array, "n 1"], list[Array]]:
-    """Return f, and the inputs of each layer's weights.
-
-    The first layer has no 1 / sqrt(d), the others sqrt(2 / m).
-
-    Args:
-        weights: W_1, .., W_L.
-        matrix: P.
-        x: X.
-        shifts: added to the outputs of each layer, so that f can be differentiated in
-            them.
-    """
-    z, inputs = x, []
-    for layer, W in enumerate(weights):
-        if layer > 0:
-            z = jnp.sqrt(2 / len(W)).astype(z.dtype) * jax.nn.relu(z)
-        inputs.append(matrix(z))
-        z = jnp.matmul(inputs[-1], W, precision="highest")
-        z = z if shifts is None else z + shifts[layer]
-    return z, inputs
-
-
-@jax.jit
-def ntk(weights: Weights, matrix: spmm.Matrix, x: Array) -> Float[Array, "n n"]:
-    """Return the tangent kernel of f, without a Jacobian in the weights.
-
-    With B_i = df_i / dZ and U the inputs of a layer, Z = U W, its share is
-    <B_i, U U^T B_j>.
-    """
-    shifts = [jnp.zeros((len(x), W.shape[1])) for W in weights]
-
-    def outputs(shifts):
-        return forward(weights, matrix, x, shifts)[0][:, 0]
-
-    slopes = jax.jacrev(outputs)(shifts)  # (n, n, width) of each layer
-    _, inputs = forward(weights, matrix, x)
-    total = jnp.zeros((len(x), len(x)))
-    for B, U in zip(slopes, inputs, strict=True):
-        gram = jnp.matmul(U, U.T, precision="highest")
-        sent = jnp.einsum("ab,jbm->jam", gram, B, precision="highest")
-        total += jnp.einsum("iam,jam->ij", B, sent, precision="highest")
-    return total
-
-
-@functools.partial(jax.jit, static_argnames="num_steps")
+@functools.partial(jax.jit, static_argnames=("rule", "num_steps"))
 def trained(
-    weights: Weights, world: World, step_size: float, *, num_steps: int
-) -> Float[Array, "t n 1"]:
-    """Return f before each step of gradient descent and after the last."""
+    rule: training.Rule, state: training.State, data: training.Data, *, num_steps: int
+) -> Any:
+    """Return f before each step of gradient descent and after the last, (t, n, 1)."""
 
-    def loss(weights):
-        f, _ = forward(weights, world.matrix, world.x)
-        return jnp.sum((f - world.y)[world.train] ** 2) / 2, f
+    def step(state, _):
+        f = rule.network.apply(state.params, data.x, data.matrix)
+        return training.step(rule, state, data)[0], f
 
-    def step(weights, _):
-        slope, f = jax.grad(loss, has_aux=True)(weights)
-        moved = jax.tree.map(lambda w, g: w - step_size * g, weights, slope)
-        return moved, f
-
-    return jax.lax.scan(step, weights, length=num_steps + 1)[1]
+    return jax.lax.scan(step, state, length=num_steps + 1)[1]
 
 
 def slope(widths: tuple[int, ...], errors: list[float]) -> float | None:

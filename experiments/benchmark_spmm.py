@@ -19,6 +19,7 @@ import tyro
 
 from experiments import common, gcn
 from gnnrp import datasets, plotting, spmm
+from gnnrp.models import training
 from gnnrp.propagation import residual, similarity
 
 
@@ -174,18 +175,20 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
     )
     state = residual.init(targets)
     x = jax.random.normal(jax.random.key(1), (num_nodes, 128))
-    beside = gcn.training(matrix, x, targets, mask[:, 0], hidden=config.hidden)
+    beside = gcn.compiled(
+        training.Data(x, matrix, targets, mask[:, 0]),
+        hidden=config.hidden,
+        num_layers=3,
+    )
     contestants: dict[str, common.Contestant] = {
         "RP": lambda: jax.block_until_ready(step(S, state, targets, mask)),
         "GCN training": lambda: jax.block_until_ready(
-            beside.step(beside.parameters, beside.state, *beside.data)
+            beside.step(beside.state, beside.data)
         ),
     }
     held = {
         "RP": common.held(step, S, state, targets, mask),
-        "GCN training": common.held(
-            beside.step, beside.parameters, beside.state, *beside.data
-        ),
+        "GCN training": common.held(beside.step, beside.state, beside.data),
     }
     notes: list[str] = []
     torch = common.torch_or_none(notes)

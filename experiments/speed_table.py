@@ -19,9 +19,9 @@ def main() -> None:
 
 def section(folder: Path) -> str:
     """Return the tables that the records give, as Markdown."""
-    spmm, rp, scaling, gntk = (
+    spmm, rp, scaling, gntk, ntk = (
         json.loads((folder / f"benchmark_{name}.json").read_text())
-        for name in ("spmm", "rp", "scaling", "gntk")
+        for name in ("spmm", "rp", "scaling", "gntk", "ntk")
     )
     return "\n".join([
         *_beside(spmm),
@@ -29,6 +29,8 @@ def section(folder: Path) -> str:
         *_whole(rp),
         "",
         *_wide(gntk),
+        "",
+        *_finite(ntk),
         "",
         _sentences(spmm, rp, scaling),
     ])
@@ -92,6 +94,30 @@ def _wide(record: dict[str, Any]) -> list[str]:
         f"| a step of RP along a decoupled GNN's kernel on {step['data set']}, "
         f"K = {step['power']} | {step_ms['decoupled']:.0f} ms | along A^K "
         f"{step_ms['RP']:.0f} ms |",
+    ]
+
+
+def _finite(record: dict[str, Any]) -> list[str]:
+    kernel, large, steps = (record[name] for name in ("kernel", "large", "training"))
+    ms = {name: pair["median"] for name, pair in kernel["milliseconds"].items()}
+    rates, deep = steps["steps_per_second"], kernel["three layers"]
+    others = ", ".join(
+        f"{name} {rate:,.0f}" for name, rate in rates.items() if name != "gnnrp"
+    )
+    return [
+        "| GCNs of width 16 | gnnrp | beside it, in the same run |",
+        "|---|---|---|",
+        f"| tangent kernel of the sum of logits on {kernel['data set']}, "
+        f"{kernel['nodes']:,} nodes | {ms['structured']:.0f} ms, and "
+        f"{ms['Gram matrix of the inputs']:.0f} ms once a graph | our Jacobian "
+        f"contraction {ms['Jacobian contraction']:,.0f} ms, neural-tangents "
+        f"{ms['neural-tangents']:,.0f} ms |",
+        f"| the same, three layers | {deep['structured']:.1f} s | our Jacobian "
+        f"contraction {deep['Jacobian']:.1f} s |",
+        f"| trace kernel on {large['data set']}, {large['nodes']:,} nodes, once | "
+        f"{large['seconds']:.0f} s, {large['peak_gigabytes']:.1f} GB | |",
+        f"| training on {steps['data set']}, steps a second | {rates['gnnrp']:,.0f} | "
+        f"{others} |",
     ]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import jraph
 
 NORMALIZATIONS = ("symmetric", "row", "column", "none")
+MANNERS = ("directed", "undirected")
 
 EdgesLike: TypeAlias = Any
 """Edge index (2, e), scipy sparse matrix, networkx graph or ``jraph.GraphsTuple``."""
@@ -189,6 +190,45 @@ def normalize(
     normalized = coo.tocsr()
     normalized.sort_indices()
     return normalized
+
+
+def thinned(
+    edges: EdgesLike,
+    num_nodes: int | None = None,
+    *,
+    drop: float,
+    seed: int = 0,
+    manner: str = "undirected",
+) -> scipy.sparse.csr_array:
+    """Drop edges at random and return what is left of W, cleaned and symmetric.
+
+    With one seed, a larger share drops what a smaller one drops, and more.
+
+    Args:
+        edges: see ``raw_adjacency``.
+        num_nodes: n.
+        drop: p, the share that goes, in [0, 1].
+        seed: of numpy's default generator.
+        manner: "undirected" keeps an edge with probability 1 - p. "directed", as the
+            paper's figures do, drops directions, and keeps the edge if one of them is
+            left: 1 - p^2 of the edges.
+
+    Raises:
+        ValueError: p out of range, unknown manner; see also ``raw_adjacency``.
+
+    Source: App. D.2, where a graph is coarsened "until there is no edge left".
+    """
+    _checks.inside("drop", drop, 0, 1)
+    _checks.one_of("manner", manner, MANNERS)
+    upper = scipy.sparse.triu(raw_adjacency(edges, num_nodes), format="coo")
+    luck = np.random.default_rng(seed).random((2, upper.nnz))
+    least = luck.max(axis=0) if manner == "directed" else luck[0]
+    kept = least >= drop
+    place = upper.row[kept], upper.col[kept]
+    half = scipy.sparse.coo_array((upper.data[kept], place), shape=upper.shape)
+    both = scipy.sparse.csr_array(half + half.T)
+    both.sort_indices()
+    return both
 
 
 def to_bcoo(matrix: scipy.sparse.csr_array) -> sparse.BCOO:

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 _METRIC = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
@@ -87,6 +90,40 @@ def depths(record: dict[str, Any]) -> Figure:
         axes.set_xlabel("layers L")
         axes.legend(frameon=False, fontsize="small")
     figure.suptitle(f"Infinitely wide GCNs on {record['dataset']}")
+    return figure
+
+
+def evolution(record: dict[str, Any]) -> Figure:
+    """Draw alignments and test accuracy in training, a line for each graph.
+
+    Args:
+        record: see ``tracking.run``.
+    """
+    figure = Figure(figsize=(12.8, 3.4), layout="constrained")
+    panels = figure.subplots(1, 4)
+    steps = [row["step"] for row in record["rows"]]
+    colors = colormaps["cividis"]
+    drawn = (
+        ("kernel_graph", "A(Θ$_t$, A$^{2L}$)", 1),
+        ("kernel_labels", "A(Θ$_t$, Θ*)", 1),
+        ("test", "test accuracy (%)", 100),
+    )
+    for number, g in enumerate(record["graphs"]):
+        color = colors(1 - g["kept"])
+        for axes, (name, _, unit) in zip(panels, drawn, strict=False):
+            line = [unit * row["graphs"][number][name] for row in record["rows"]]
+            axes.plot(steps, line, color=color)
+        panels[3].axhline(g["homophily"], color=color)
+    labels = [label for _, label, _ in drawn] + ["A(A, Θ*)"]
+    for axes, label in zip(panels, labels, strict=True):
+        axes.set_ylabel(label)
+        axes.set_xlabel("step t")
+    panels[3].set_xticks([])
+    panels[3].set_xlabel("the graphs alone")
+    shades = ScalarMappable(Normalize(0, 1), colors.reversed())
+    what = "homophilic edges" if record["synthetic"] else "edges kept"
+    figure.colorbar(shades, ax=panels, label=f"share of {what}")
+    figure.suptitle(f"Tangent kernel of a GCN on {record['dataset']}")
     return figure
 
 

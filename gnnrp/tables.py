@@ -83,6 +83,36 @@ def of_depths(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def of_tracking(record: dict[str, Any]) -> str:
+    """Return what became of a kernel in training, and which findings hold."""
+    rows, asked = record["rows"], record["settings"]
+    lines = [
+        f"{record['dataset']}: GCN of {asked['depth']} layers and width "
+        f"{asked['width']}, {rows[-1]['step']:,} steps of η={asked['learning_rate']:g}",
+        "",
+        "share of " + ("homophilic edges" if record["synthetic"] else "edges kept"),
+        f"{'':10}{'A(A, Θ*)':>10}{'A(Θ, A^2L)':>22}{'A(Θ, Θ*)':>22}{'test, %':>18}",
+    ]
+    for number, g in enumerate(record["graphs"]):
+        before, after = (row["graphs"][number] for row in (rows[0], rows[-1]))
+        cells = [
+            f"{before[name]:.3f} -> {after[name]:.3f}"
+            for name in ("kernel_graph", "kernel_labels")
+        ]
+        cells.append(f"{100 * before['test']:.1f} -> {100 * after['test']:.1f}")
+        lines.append(
+            f"{g['kept']:<10.2f}{g['homophily']:>10.3f}"
+            f"{cells[0]:>22}{cells[1]:>22}{cells[2]:>18}"
+        )
+    lines += ["", "Findings of the paper, in this run:"]
+    for claim, holds in record["claims"].items():
+        lines.append(f"  {'holds' if holds else 'does NOT hold':15}{claim}")
+    if record["diverged"] is not None:
+        lines.append(f"\nthe loss was not finite at step {record['diverged']}")
+    seconds = f"{record['seconds']['run']:.1f} s on {record['device']}"
+    return "\n".join([*lines, "", f"alignments centered; {seconds}"])
+
+
 def warnings(record: dict[str, Any], dataset: datasets.Dataset) -> list[str]:
     """Return a sentence on each thing that a reader of the table should know."""
     told = []

@@ -20,6 +20,15 @@ MetricFn: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 """(scores (m, c), targets (m, c), mask (m,)) -> a scalar, larger is better."""
 
 
+class Layer(NamedTuple):
+    """x -> x W + b as a network uses it, and how far its parameters move W and b."""
+
+    weights: Float[Array, "d_in d_out"]  # W, scaled as in the forward pass
+    bias: Float[Array, " d_out"] | None  # b, likewise
+    weight_scale: Scalar = 1.0  # dW / dθ: not 1 in the NTK parameterization
+    bias_scale: Scalar = 1.0  # db / dθ
+
+
 class Split(NamedTuple):
     """Which nodes are fed back, chosen by and judged on; one split, or s at once."""
 

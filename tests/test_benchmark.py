@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 from experiments import (
     analytic_vs_empirical,
     benchmark_gntk,
+    benchmark_ntk,
     benchmark_rp,
     benchmark_scaling,
     benchmark_spmm,
@@ -117,20 +117,19 @@ def test_wide_networks_come_near_the_infinite_kernel_and_its_trajectory(tmp_path
     assert (tmp_path / "analytic_vs_empirical.png").exists()
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_the_empirical_kernel_is_the_product_of_jacobians(depth):
-    config = analytic_vs_empirical.Config(num_nodes=10, depth=depth)
-    world = analytic_vs_empirical.build(config)
-    weights = analytic_vs_empirical.draw(jax.random.key(0), 16, 7, depth)
-
-    def outputs(weights):
-        f, _ = analytic_vs_empirical.forward(weights, world.matrix, world.x)
-        return f[:, 0]
-
-    slopes = [J.reshape(10, -1) for J in jax.jacobian(outputs)(weights)]
-    expected = sum(J @ J.T for J in slopes)
-    found = analytic_vs_empirical.ntk(weights, world.matrix, world.x)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+def test_finite_kernels_and_training_stand_beside_their_peers(tmp_path):
+    config = benchmark_ntk.Config(repeats=1, steps=3, width=4, output=tmp_path)
+    found = benchmark_ntk.main(config)
+    kernel = found["kernel"]
+    assert kernel["relative_difference"]["float64"] < 1e-12
+    assert kernel["relative_difference"]["float32"] < 1e-5
+    assert {"structured", "Jacobian contraction"} <= kernel["milliseconds"].keys()
+    assert kernel["three layers"].keys() == {"structured", "Jacobian"}
+    assert found["large"]["nodes"] == 2000
+    assert found["training"]["steps_per_second"]["gnnrp"] > 0
+    for note in found["training"]["notes"]:
+        assert note.endswith("is not installed: not measured")
+    assert (tmp_path / "benchmark_ntk.json").exists()
 
 
 def test_whole_runs_are_measured_beside_their_targets(tmp_path):

@@ -1,0 +1,17 @@
+"""What the command line can do: a frozen dataclass of flags each, and what it runs."""
+
+from typing import Annotated
+
+import tyro
+
+from gnnrp.commands.datasets import Datasets
+from gnnrp.commands.gntk import Gntk
+from gnnrp.commands.ntk import Ntk
+from gnnrp.commands.rp import Rp
+
+Command = (
+    Annotated[Rp, tyro.conf.subcommand("rp")]
+    | Annotated[Gntk, tyro.conf.subcommand("gntk")]
+    | Annotated[Ntk, tyro.conf.subcommand("ntk")]
+    | Annotated[Datasets, tyro.conf.subcommand("datasets")]
+)

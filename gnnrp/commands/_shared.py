@@ -1,0 +1,109 @@
+"""What the commands share: flags, where figures go, and a progress bar."""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+# JAX and scipy are imported by the commands that need them, so that help is instant.
+
+
+def setting(kind: Any) -> Any:
+    """Return how a flag is read that, left out, stays as published."""
+    hint = "(default: as published)"
+    return tyro.conf.arg(constructor=kind, help_behavior_hint=hint)
+
+
+Precision = Literal["float32", "float64"]
+OptionalFloat = Annotated[float | None, setting(float)]
+OptionalInt = Annotated[int | None, setting(int)]
+
+
+@dataclasses.dataclass(frozen=True)
+class OnData:
+    """The flags of every command that runs on a data set."""
+
+    dataset: str = "sbm"
+    """A name from `gnnrp datasets`."""
+    data_dir: Path | None = None
+    """Where the files are; then $GNNRP_DATA and the user cache are searched."""
+    download: bool = True
+    """Fetch missing files, checked by SHA-256, into the user cache."""
+    split: int | None = None
+    """Only this one of the splits, counted from 0."""
+    seed: int = 0
+    """Of random splits and of the generated graph."""
+    json: bool = False
+    """Print one JSON object, and nothing else, on standard output."""
+    plot: Path | None = None
+    """Where the figure goes (PNG); `COMMAND-DATASET.png` unless --json."""
+    quiet: bool = False
+    """No progress bar."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def load_dataset(self) -> Any:
+        from gnnrp import datasets
+
+        found = datasets.load(
+            self.dataset, self.data_dir, download=self.download, seed=self.seed
+        )
+        return found if self.split is None else datasets.with_split(found, self.split)
+
+
+def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
+    """Return where the figure goes, refused before anything is computed.
+
+    Raises:
+        ValueError: it cannot be written there.
+    """
+    if asked is None and quiet:
+        return None
+    path = Path(usual) if asked is None else asked
+    path = path.resolve() if path.is_symlink() else path
+    folder = path.absolute().parent
+    reason = None
+    if path.suffix != ".png" or path.is_dir():
+        reason = "its name must end in .png"
+    elif not folder.is_dir():
+        reason = "its folder does not exist"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        reason = "it may not be written"
+    if reason:
+        msg = f"the figure cannot go to {str(path)!r}: {reason}"
+        raise ValueError(msg)
+    return path
+
+
+class Progress:
+    """A bar on standard error, where that is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._disable = True if quiet else None  # None: unless it is a terminal
+        self._bar: Any = None
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self._bar is None or self._bar.desc != what:
+            from tqdm import tqdm
+
+            self.__exit__()
+            self._bar = tqdm(
+                total=total,
+                desc=what,
+                leave=False,
+                disable=self._disable,
+                file=sys.stderr,
+            )
+            self._bar.desc = what
+        self._bar.total = total
+        self._bar.update(done - self._bar.n)

@@ -1,0 +1,56 @@
+"""`gnnrp gntk`: infinitely wide networks."""
+
+import dataclasses
+from typing import Literal
+
+from gnnrp.commands._shared import OnData, Precision, Progress, target_path
+
+
+@dataclasses.dataclass(frozen=True)
+class Gntk(OnData):
+    """Train infinitely wide GCNs by their tangent kernel, depth by depth.
+
+    Their test scores stand beside RP and label propagation, and how their kernels align
+    with the graph and with the labels.
+    """
+
+    depths: tuple[int, ...] = (1, 2, 3, 4)
+    """L, weight matrices of each network."""
+    activation: Literal["relu", "leaky_relu", "erf", "identity"] = "relu"
+    """φ, between layers."""
+    bias: Literal["none", "before", "after"] = "none"
+    """Whether there is one, and on which side of the aggregation."""
+    bias_std: float = 1.0
+    """β of the bias."""
+    num_steps: int = 10_000
+    """Steps of gradient descent to look at."""
+    precision: Precision = "float32"
+    """Of the kernels."""
+
+    def run(self) -> None:
+        """Load, run, and print."""
+        from contextlib import nullcontext
+
+        import jax
+
+        from gnnrp import records, tables, wide
+
+        settings = wide.Settings(
+            self.depths, self.activation, self.bias, self.bias_std, self.num_steps
+        )
+        dataset = self.load_dataset()
+        target = target_path(self.plot, f"gntk-{dataset.name}.png", quiet=self.json)
+        wide_floats = self.precision == "float64"
+        with (
+            jax.enable_x64(True) if wide_floats else nullcontext(),
+            Progress(quiet=self.quiet) as progress,
+        ):
+            record = wide.run(dataset, settings, progress=progress)
+        print(records.dumps(record) if self.json else tables.of_depths(record))
+        if target is None:
+            return
+        from gnnrp import plotting
+
+        records.write_atomically(target, plotting.png(plotting.depths(record)))
+        if not self.json:
+            print(f"\nFigure: {target}")

@@ -1,0 +1,99 @@
+"""What a kernel is, from a few products with random signs, each with its error.
+
+For graphs whose Θ fits nowhere: of a symmetric map V -> K V alone. Errors are standard
+errors over the probes, which fall as their number^-1/2.
+
+Source: Hutchinson 1990.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from gnnrp import _checks
+from gnnrp.types import LinearMap
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error."""
+
+    value: Float[Array, ""]
+    error: Float[Array, ""]
+
+
+def trace(
+    apply: LinearMap, size: int, key: Shaped[Array, "..."], *, num_probes: int = 30
+) -> Estimate:
+    """Estimate tr K = E[z^T K z].
+
+    Args:
+        apply: V -> K V.
+        size: n.
+        key: of the signs z.
+        num_probes: how many, at least two; one product each.
+    """
+    z = _signs(key, size, num_probes)
+    return _mean(jnp.sum(z * apply(z), axis=0))
+
+
+def squared_norm(
+    apply: LinearMap, size: int, key: Shaped[Array, "..."], *, num_probes: int = 30
+) -> Estimate:
+    """Estimate |K|_F^2 = E |K z|^2.
+
+    Args:
+        apply: V -> K V.
+        size: n.
+        key: of the signs z.
+        num_probes: how many, at least two; one product each.
+    """
+    return _mean(jnp.sum(apply(_signs(key, size, num_probes)) ** 2, axis=0))
+
+
+def alignment(
+    apply: LinearMap,
+    phi: Float[Array, "n r"],
+    key: Shaped[Array, "..."],
+    *,
+    num_probes: int = 30,
+    centered: bool = False,
+) -> Estimate:
+    """Estimate the alignment of K with Φ Φ^T, such as the labels' ideal kernel.
+
+    <K, Φ Φ^T> is exact, from r products; only |K|_F is estimated.
+
+    Args:
+        apply: V -> K V.
+        phi: Φ, such as one-hot targets.
+        key: of the signs.
+        num_probes: how many, at least two; one product each.
+        centered: of H K H and H Φ Φ^T H.
+
+    Source: Def. 5.1.
+    """
+
+    def sent(v: Array) -> Array:
+        return _centered(apply(_centered(v))) if centered else apply(v)
+
+    phi = _centered(phi) if centered else phi
+    inner = jnp.sum(phi * sent(phi))
+    norm = jnp.linalg.norm(jnp.matmul(phi.T, phi, precision="highest"))
+    square = squared_norm(sent, len(phi), key, num_probes=num_probes)
+    value = inner / norm / jnp.sqrt(square.value)
+    return Estimate(value, jnp.abs(value) * square.error / square.value / 2)
+
+
+def _centered(v: Array) -> Array:
+    return v - jnp.mean(v, axis=0)
+
+
+def _signs(key: Shaped[Array, "..."], size: int, num_probes: int) -> Array:
+    _checks.count("num_probes", num_probes, 2)
+    return jax.random.rademacher(key, (size, num_probes), jnp.zeros(0).dtype)
+
+
+def _mean(samples: Array) -> Estimate:
+    root = jnp.sqrt(jnp.asarray(len(samples), samples.dtype))
+    return Estimate(jnp.mean(samples), jnp.std(samples, ddof=1) / root)

@@ -1,0 +1,308 @@
+"""Empirical tangent kernels of GCNs, SGC, MLPs and APPNP without any Jacobian.
+
+A layer Z = U W + b has gradients U_a B_a^T, so its share of Θ is, over nodes a and b,
+
+    Σ_ab <B_i[a], B_j[b]> (w² <U_a, U_b> + β²),
+
+with B_i = d f_i / dZ. Without propagation B_i[a] vanishes but for a = i, and the share
+is the entrywise product of two Gram matrices: forward, of the inputs U, and backward,
+of the slopes B. With it, each hop puts A on both sides, and below a nonlinearity the
+slopes of different hidden units no longer share a Gram matrix: a layer two hops below
+the output costs two sparse products of an n x n matrix for each hidden unit, one three
+hops below for each pair of them, which no longer pays. So GCNs have up to three layers
+here, MLPs (and what propagates only after them) any number.
+
+Outputs are reduced as in ``kernels.empirical``: "full" (n, c, n, c), "trace", "sum",
+"pseudo". All functions are differentiable, also in the entries of A.
+
+Source: Eq. 5; App. C.3 and D.2.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gnnrp import _checks, spmm
+from gnnrp.kernels.empirical import REDUCTIONS
+from gnnrp.types import Layer, LinearMap
+
+DEEPEST = 3  # layers of a GCN
+
+ActivationFn = Callable[[jax.Array], jax.Array]
+"""Elementwise, (n, m) -> (n, m)."""
+
+_Pair: TypeAlias = tuple[Any, Any]
+"""Classes k and l of a block of the full kernel; None, None: all are summed."""
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def gram(x: Any, matrix: LinearMap | None = None) -> Float[Array, "n n"]:
+    """Return (A X)(A X)^T, for the kernels of many weights on one graph.
+
+    Args:
+        x: dense, or sparse from ``spmm.prepare``.
+        matrix: A; the identity if left out.
+    """
+    u = _sent(_dense(x), matrix)
+    return jnp.matmul(u, u.T, precision=_HIGHEST)
+
+
+def mlp(
+    layers: Sequence[Layer],
+    x: Any,
+    propagate: LinearMap | None = None,
+    *,
+    reduce: str = "trace",
+    gram: Float[Array, "n n"] | None = None,
+    activation_fn: ActivationFn = jax.nn.relu,
+    block_size: int = 1024,
+) -> Float[Array, "n ..."]:
+    """Return P [Σ_l (w_l² U_l U_l^T + β_l²) o (B_l B_l^T)] P^T of P MLP(X).
+
+    Args:
+        layers: from ``gnn.layers``, of any number.
+        x: inputs, dense, or sparse from ``spmm.prepare``.
+        propagate: V -> P V, such as ``similarity.Power`` of A^K MLP(X) or
+            ``similarity.Restart`` of APPNP; the identity if left out.
+        reduce: "full", "trace", "sum" or "pseudo".
+        gram: X X^T, if it is at hand.
+        activation_fn: between the layers.
+        block_size: rows at a time.
+
+    Raises:
+        ValueError: an unknown reduction, no layer.
+    """
+    _check(layers, reduce)
+    inputs, slopes = _through(layers, x, None, activation_fn, gram)
+    sides = _backward(layers, slopes, reduce)
+
+    def entry(pair: _Pair) -> Array:
+        def rows(nodes: Array) -> Array:
+            shares = [
+                _forward(layer, u, nodes) * _between(b, nodes, pair)
+                for layer, u, b in zip(layers, inputs, sides, strict=True)
+            ]
+            return sum(shares[1:], start=shares[0])
+
+        return _two_sided(rows, x.shape[0], propagate, block_size)
+
+    return _reduced(entry, layers, reduce)
+
+
+def gcn(
+    layers: Sequence[Layer],
+    x: Any,
+    matrix: LinearMap,
+    *,
+    reduce: str = "trace",
+    gram: Float[Array, "n n"] | None = None,
+    activation_fn: ActivationFn = jax.nn.relu,
+    block_size: int = 1024,
+) -> Float[Array, "n ..."]:
+    """Return Θ of a GCN of one to three layers; of one layer and A^K, of SGC.
+
+    Of two layers, with U = A X, V = A H and slopes B,
+
+        Θ = A [(w_1² U U^T + β_1²) o (B B^T)] A^T + w_2² V V^T + β_2².
+
+    Args:
+        layers: from ``gnn.layers``.
+        x: inputs, dense, or sparse from ``spmm.prepare``.
+        matrix: A, perhaps not symmetric.
+        reduce: "full", "trace", "sum" or "pseudo".
+        gram: ``gram(x, matrix)``, if it is at hand.
+        activation_fn: between the layers.
+        block_size: rows at a time.
+
+    Raises:
+        ValueError: an unknown reduction, no layer, or more than three.
+    """
+    _check(layers, reduce)
+    if len(layers) > DEEPEST:
+        msg = (
+            f"a GCN of {len(layers)} layers has no structured kernel that pays, at "
+            f"most {DEEPEST} have; see empirical.ntk"
+        )
+        raise ValueError(msg)
+    inputs, slopes = _through(layers, x, matrix, activation_fn, gram)
+    sides = _backward(layers, slopes, reduce)
+    everyone = jnp.arange(x.shape[0])
+
+    def entry(pair: _Pair) -> Array:
+        last = _forward(layers[-1], inputs[-1], everyone)
+        last *= _between(sides[-1], everyone, pair)
+        if len(layers) == 1:
+            return last
+        deeper = None
+        if len(layers) == DEEPEST:
+            b = _weightings(layers[2], reduce)
+            for layer, slope in ((layers[2], slopes[1][:, None]), (layers[1], 1)):
+                b = slope * jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
+            v = _of_class(b, pair[0]), _of_class(b, pair[1])
+            first = _forward(layers[0], inputs[0], everyone)
+            deeper = _by_units(first, slopes[0], v, matrix)
+
+        def rows(nodes: Array) -> Array:
+            share = _forward(layers[-2], inputs[-2], nodes)
+            share *= _between(sides[-2], nodes, pair)
+            return share if deeper is None else share + deeper[nodes]
+
+        return last + _two_sided(rows, x.shape[0], matrix, block_size)
+
+    return _reduced(entry, layers, reduce)
+
+
+def _check(layers: Sequence[Layer], reduce: str) -> None:
+    _checks.one_of("reduce", reduce, REDUCTIONS)
+    if not layers:
+        msg = "a network needs at least one layer"
+        raise ValueError(msg)
+
+
+def _dense(x: Any) -> Array:
+    if isinstance(x, spmm.Matrix):
+        return spmm.matmul(x, jnp.eye(x.shape[1], dtype=x.data.dtype))
+    return jnp.asarray(x)
+
+
+def _sent(v: Array, matrix: LinearMap | None) -> Array:
+    return v if matrix is None else matrix(v)
+
+
+class _Gram(NamedTuple):
+    """U U^T in the place of U."""
+
+    entries: Float[Array, "n n"]
+
+
+def _through(
+    layers: Sequence[Layer],
+    x: Any,
+    matrix: LinearMap | None,
+    activation_fn: ActivationFn,
+    given: Array | None,
+) -> tuple[list[Any], list[Array]]:
+    """Return the inputs U of each layer, and φ' of each hidden layer's outputs."""
+    inputs: list[Any] = [_sent(_dense(x), matrix) if given is None else _Gram(given)]
+    slopes = []
+    for number, layer in enumerate(layers[:-1]):
+        if number > 0:
+            z = jnp.matmul(inputs[-1], layer.weights, precision=_HIGHEST)
+        elif isinstance(x, spmm.Matrix):
+            z = _sent(spmm.matmul(x, layer.weights), matrix)
+        else:
+            z = jnp.matmul(jnp.asarray(x), layer.weights, precision=_HIGHEST)
+            z = _sent(z, matrix)
+        z = z if layer.bias is None else z + layer.bias
+        h, slope = jax.jvp(activation_fn, (z,), (jnp.ones_like(z),))
+        inputs.append(_sent(h, matrix))
+        slopes.append(slope)
+    return inputs, slopes
+
+
+def _backward(
+    layers: Sequence[Layer], slopes: list[Array], reduce: str
+) -> list[tuple[Array, Array]]:
+    """Return B of each layer, without propagation, as both sides of its Gram matrix.
+
+    They are (n, s, m), of the last layer (1, s, c), for s weightings of the outputs:
+    one, of all of them, or each by itself.
+    """
+    b = _weightings(layers[-1], reduce)
+    found = [(b, b)]
+    for layer, slope in zip(layers[:0:-1], slopes[::-1], strict=True):
+        pulled = jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
+        b = slope[:, None] * pulled
+        sides = b, b
+        if reduce == "trace" and layer is layers[-1]:
+            # Every class sees the same φ': their sum has the rank of one of them.
+            sides = (slope * jnp.sum(pulled[0] ** 2, axis=0))[:, None], slope[:, None]
+        found.append(sides)
+    return found[::-1]
+
+
+def _weightings(last: Layer, reduce: str) -> Array:
+    """Return what the outputs of a node are weighted with, (1, s, c)."""
+    c, dtype = last.weights.shape[1], last.weights.dtype
+    if reduce in {"sum", "pseudo"}:
+        return jnp.ones((1, 1, c), dtype)
+    return jnp.eye(c, dtype=dtype)[None]
+
+
+def _forward(layer: Layer, u: Any, nodes: Array) -> Array:
+    """Return rows of w² U U^T + β²."""
+    if isinstance(u, _Gram):
+        forward = u.entries[nodes]
+    else:
+        forward = jnp.matmul(u[nodes], u.T, precision=_HIGHEST)
+    forward *= jnp.asarray(layer.weight_scale, forward.dtype) ** 2
+    if layer.bias is None:
+        return forward
+    return forward + jnp.asarray(layer.bias_scale, forward.dtype) ** 2
+
+
+def _between(sides: tuple[Array, Array], nodes: Array, pair: _Pair) -> Array:
+    """Return rows of <B_i, B_j>, summed over weightings or of a pair of them."""
+    left, right = (_of_class(b, k) for b, k in zip(sides, pair, strict=True))
+    if len(left) == 1:  # of the last layer, the same for all nodes
+        return jnp.sum(left * right)
+    left, right = (b.reshape(len(b), -1) for b in (left, right))
+    return jnp.matmul(left[nodes], right.T, precision=_HIGHEST)
+
+
+def _of_class(b: Array, k: Any) -> Array:
+    return b if k is None else b[:, k][:, None]
+
+
+def _by_units(
+    forward: Array, slope: Array, v: tuple[Array, Array], matrix: LinearMap
+) -> Array:
+    """Return Σ_h <v_h, v_h> o A (forward o φ'_h φ'_h^T) A^T, over hidden units h.
+
+    Args:
+        forward: of the layer's inputs.
+        slope: φ' (n, m) of its outputs.
+        v: slopes of the outputs in those, without φ', (n, s, m) on each side.
+        matrix: A.
+    """
+
+    def add(total: Array, unit: Any) -> tuple[Array, None]:
+        d, left, right = unit
+        masked = forward * d[:, None] * d
+        sent = matrix(matrix(masked).T)
+        return total + sent * jnp.matmul(left, right.T, precision=_HIGHEST), None
+
+    units = (slope.T, *(jnp.moveaxis(side, -1, 0) for side in v))
+    return jax.lax.scan(add, jnp.zeros_like(forward), units)[0]
+
+
+def _two_sided(
+    rows: Callable[[Array], Array], n: int, send: LinearMap | None, block_size: int
+) -> Array:
+    """Return P K P^T of a K that is given by rows, some of them at a time."""
+    count = -(-n // _checks.count("block_size", block_size, 1))
+    width = -(-n // count)
+
+    def block(start: Array) -> Array:
+        # The last block is filled up with the last row, which is cut off below.
+        part = rows(jnp.minimum(start + jnp.arange(width), n - 1))
+        return part if send is None else send(part.T).T
+
+    sent = jax.lax.map(block, jnp.arange(count) * width).reshape(-1, n)[:n]
+    return _sent(sent, send)
+
+
+def _reduced(
+    entry: Callable[[_Pair], Array], layers: Sequence[Layer], reduce: str
+) -> Array:
+    c = layers[-1].weights.shape[1]
+    if reduce == "full":
+        pairs = jnp.divmod(jnp.arange(c * c), c)
+        blocks = jax.lax.map(entry, pairs)
+        return jnp.einsum("klij->ikjl", blocks.reshape(c, c, *blocks.shape[1:]))
+    total = entry((None, None))
+    return total if reduce == "sum" else total / c

@@ -1,0 +1,1 @@
+"""Finite graph neural networks: what they compute, and how they are trained."""

@@ -1,0 +1,322 @@
+"""Graph neural networks in flax: ``network.apply(params, x, matrix, train=False)``.
+
+All of them are layers Z -> Z W + b with a nonlinearity between, and differ in where the
+propagation matrix A enters. It is an argument, so that the same weights can be used on
+another graph; without it nothing propagates. x is dense, or sparse of the kind that
+``spmm.prepare`` makes, which bags of words should be, or a ``jraph.GraphsTuple`` that
+brings its own A, as in ``graph.to_jraph``, along a slower path. The bias is added after
+the aggregation, A Z W + b, as in the paper's runs.
+
+Parameterizations: "standard", drawn as ``initialization`` says; or "ntk", all entries
+N(0, 1), of the networks whose kernel is ``gntk.gcn``: weights times sqrt(gain / m),
+except the first layer's, which are taken as they are, and biases times ``bias_std``.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gnnrp import _checks, spmm
+from gnnrp.types import Layer, LinearMap
+
+PARAMETERIZATIONS = ("standard", "ntk")
+INITIALIZATIONS = ("uniform", "glorot", "he")
+JUMPS = ("concatenate", "max")
+
+Inputs = Any
+"""Dense (n, d), sparse ``spmm.Matrix`` of that shape, or ``jraph.GraphsTuple``."""
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Linear(nn.Module):
+    """Z -> A (Z W) + b, the product before the aggregation: it is narrower."""
+
+    features: int
+    use_bias: bool
+    initialization: str  # one of INITIALIZATIONS, or "normal"
+    weight_scale: float = 1.0
+    bias_scale: float = 1.0
+
+    @nn.compact
+    def __call__(self, z: Any, matrix: LinearMap | None) -> jax.Array:
+        """Return the outputs, of the type of the inputs."""
+        dtype = z.data.dtype if isinstance(z, spmm.Matrix) else z.dtype
+        fan_in = z.shape[1]
+        draw, draw_bias = _initializers(self.initialization, fan_in)
+        W = self.param("weights", draw, (fan_in, self.features), dtype)
+        W = W if self.weight_scale == 1 else W * jnp.asarray(self.weight_scale, dtype)
+        if isinstance(z, spmm.Matrix):
+            z = spmm.matmul(z, W)
+        else:
+            z = jnp.matmul(z, W, precision=_HIGHEST)
+        z = z if matrix is None else matrix(z)
+        if not self.use_bias:
+            return z
+        b = self.param("bias", draw_bias, (self.features,), dtype)
+        return z + b * jnp.asarray(self.bias_scale, dtype)
+
+
+class MLP(nn.Module):
+    """A network that sees no graph; the base of all others.
+
+    Attributes:
+        num_classes: c, outputs.
+        width: m of the hidden layers.
+        depth: L, weight matrices.
+        use_bias: whether layers have one.
+        activation_fn: between layers, elementwise; none follows the last.
+        dropout: share of each layer's inputs set to zero while training, in [0, 1).
+        parameterization: "standard" or "ntk".
+        initialization: of the standard one: "uniform" (bound fan-in^-1/2, weights and
+            biases, the usual default of frameworks and the paper's), "glorot" (uniform,
+            biases 0) or "he" (normal, biases 0).
+        gain: c_σ of the NTK parameterization, 1 / E[φ(z)^2]: 2 for ReLU.
+        bias_std: β of the NTK parameterization.
+    """
+
+    num_classes: int
+    width: int = 64
+    depth: int = 2
+    use_bias: bool = True
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.relu
+    dropout: float = 0.0
+    parameterization: str = "standard"
+    initialization: str = "uniform"
+    gain: float = 2.0
+    bias_std: float = 1.0
+
+    def setup(self) -> None:
+        """Lay out the layers.
+
+        Raises:
+            ValueError: an attribute out of its range.
+        """
+        for name in ("num_classes", "width", "depth"):
+            _checks.count(name, getattr(self, name), 1)
+        if not 0 <= self.dropout < 1:
+            msg = f"dropout must lie in [0, 1), got {self.dropout}"
+            raise ValueError(msg)
+        _checks.one_of("parameterization", self.parameterization, PARAMETERIZATIONS)
+        _checks.one_of("initialization", self.initialization, INITIALIZATIONS)
+        self.layers = [self._layer(number) for number in range(self.depth)]
+
+    def __call__(
+        self, x: Inputs, matrix: LinearMap | None = None, *, train: bool = False
+    ) -> jax.Array:
+        """Return the logits of all nodes (n, c).
+
+        Args:
+            x: inputs.
+            matrix: A, which an MLP ignores.
+            train: drop inputs, which needs ``rngs={"dropout": key}``.
+        """
+        return self._logits(*_read(x, matrix), train)
+
+    def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
+        del matrix
+        return self._chain(x, None, train)
+
+    def scales(self, number: int) -> tuple[float, float]:
+        """Return what the weights and the bias of a layer are multiplied by."""
+        if self.parameterization == "standard":
+            return 1.0, 1.0
+        last = number == self.depth - 1
+        fan_in = self._last_inputs() if last else self.width
+        return (self.gain / fan_in) ** 0.5 if number > 0 else 1.0, self.bias_std
+
+    def _layer(self, number: int) -> Linear:
+        last = number == self.depth - 1
+        standard = self.parameterization == "standard"
+        return Linear(
+            self.num_classes if last else self.width,
+            self.use_bias,
+            self.initialization if standard else "normal",
+            *self.scales(number),
+        )
+
+    def _last_inputs(self) -> int:
+        return self.width
+
+    def _chain(self, z: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
+        for number, layer in enumerate(self.layers):
+            z = self.activation_fn(z) if number > 0 else z
+            z = layer(self._dropped(z, train), matrix)
+        return z
+
+    def _dropped(self, z: Any, train: bool) -> Any:
+        if self.dropout == 0 or not train:
+            return z
+        entries = z.data if isinstance(z, spmm.Matrix) else z
+        keep = jax.random.bernoulli(
+            self.make_rng("dropout"), 1 - self.dropout, entries.shape
+        )
+        share = jnp.asarray(1 - self.dropout, entries.dtype)
+        entries = jnp.where(keep, entries / share, 0)
+        if isinstance(z, spmm.Matrix):
+            return dataclasses.replace(z, data=entries)
+        return entries
+
+
+class GCN(MLP):
+    """Z -> A Z W + b at each layer (Kipf and Welling 2017).
+
+    Source: Section 2; the paper's networks of Section 6.
+    """
+
+    def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
+        return self._chain(x, matrix, train)
+
+
+class PMLP(MLP):
+    """Trained without the graph, used with it (Yang et al. 2023).
+
+    Source: App. C.1.
+    """
+
+    def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
+        return self._chain(x, None if train else matrix, train)
+
+
+class Decoupled(MLP):
+    """A^K MLP(X).
+
+    With one layer it is SGC, the linear GNN A^K X W + b but for the place of its bias.
+
+    Attributes:
+        power: K.
+
+    Source: App. B.5.
+    """
+
+    power: int = 2
+
+    def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
+        return _hops(matrix, self._chain(x, None, train), self.power)
+
+
+class SGC(MLP):
+    """A^K X W + b, the linear GNN (Wu et al. 2019).
+
+    Attributes:
+        power: K.
+
+    Source: Corollary 4.4.
+    """
+
+    depth: int = 1
+    power: int = 2
+
+    def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
+        if self.depth != 1:
+            msg = f"SGC has one layer, got depth {self.depth}; see Decoupled"
+            raise ValueError(msg)
+        return self._chain(x, lambda z: _hops(matrix, z, self.power), train)
+
+
+class APPNP(MLP):
+    """An MLP, then Z <- (1 - α) A Z + α MLP(X) (Gasteiger et al. 2019).
+
+    Attributes:
+        power: how often.
+        alpha: α, the restart, in [0, 1].
+    """
+
+    power: int = 10
+    alpha: float = 0.1
+
+    def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
+        _checks.inside("alpha", self.alpha, 0, 1)
+        h = self._chain(x, None, train)
+        if matrix is None:
+            return h
+        alpha = jnp.asarray(self.alpha, h.dtype)
+        return spmm.iterate(
+            matrix, lambda new, _, h: (1 - alpha) * new + alpha * h, h, self.power
+        )
+
+
+class JKNet(MLP):
+    """A GCN whose last layer, without A, sees all hidden ones (Xu et al. 2018).
+
+    Attributes:
+        jump: "concatenate" or "max".
+    """
+
+    jump: str = "concatenate"
+
+    def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
+        _checks.one_of("jump", self.jump, JUMPS)
+        if self.depth < 2:
+            msg = f"JKNet needs a hidden layer, so depth 2 or more, got {self.depth}"
+            raise ValueError(msg)
+        hidden = []
+        for layer in self.layers[:-1]:
+            x = self.activation_fn(layer(self._dropped(x, train), matrix))
+            hidden.append(x)
+        if self.jump == "max":
+            joined = jnp.max(jnp.stack(hidden), axis=0)
+        else:
+            joined = jnp.concatenate(hidden, axis=1)
+        return self.layers[-1](self._dropped(joined, train), None)
+
+    def _last_inputs(self) -> int:
+        return self.width * (self.depth - 1 if self.jump == "concatenate" else 1)
+
+
+def layers(network: MLP, params: Any) -> tuple[Layer, ...]:
+    """Return W and b of each layer as the forward pass uses them, with their scales.
+
+    Args:
+        network: any of this module's.
+        params: from ``network.init``.
+    """
+    found = []
+    for number in range(network.depth):
+        held = params["params"][f"layers_{number}"]
+        W = held["weights"]
+        scales = tuple(jnp.asarray(scale, W.dtype) for scale in network.scales(number))
+        b = held["bias"] * scales[1] if network.use_bias else None
+        found.append(Layer(W * scales[0], b, *scales))
+    return tuple(found)
+
+
+def _read(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
+    """Return features and A, also of a GraphsTuple, whose edges hold the entries."""
+    if not hasattr(x, "senders"):
+        return x, matrix
+    num_nodes, weights = len(x.nodes), x.edges
+
+    def send(z: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        values = z[x.senders] if weights is None else weights[:, None] * z[x.senders]
+        return jax.ops.segment_sum(values, x.receivers, num_nodes)
+
+    return x.nodes, send if matrix is None else matrix
+
+
+def _hops(matrix: LinearMap | None, z: jax.Array, power: int) -> jax.Array:
+    _checks.count("power", power, 0)
+    if matrix is None:
+        return z
+    return spmm.iterate(matrix, lambda new, *_: new, z, power)
+
+
+def _initializers(name: str, fan_in: int) -> tuple[Callable, Callable]:
+    """Return how weights and biases are drawn, of (key, shape, dtype)."""
+
+    def uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        bound = jnp.asarray(fan_in**-0.5, dtype)
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    zeros = nn.initializers.zeros_init()
+    return {
+        "uniform": (uniform, uniform),
+        "glorot": (nn.initializers.glorot_uniform(), zeros),
+        "he": (nn.initializers.he_normal(), zeros),
+        "normal": (jax.random.normal, jax.random.normal),
+    }[name]

@@ -1,0 +1,247 @@
+"""Training of finite networks: optax in a chunked scan, several seeds at once.
+
+``step`` and ``init`` are pure; ``run`` drives them, calls back between chunks, keeps
+the best parameters by validation, saves and resumes, and stops what diverges.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+from gnnrp import _checks
+from gnnrp.models import checkpoints, objectives
+from gnnrp.models.gnn import MLP
+from gnnrp.types import LinearMap, MetricFn
+
+MOST_STEPS = 2**31 - 2
+
+
+class Data(NamedTuple):
+    """What networks learn from."""
+
+    x: Any  # inputs, see ``gnn``
+    matrix: LinearMap | None  # A while training
+    targets: Float[Array, "n c"]
+    train: Bool[Array, " n"]
+    val: Bool[Array, " n"] | None = None  # chooses the parameters, if given
+
+
+class Best(NamedTuple):
+    """The first parameters of the best validation score so far."""
+
+    params: Any
+    score: Float[Array, ""]
+    t: Int[Array, ""]
+
+
+class State(NamedTuple):
+    """Where training stands before step ``t``; of s seeds, a leading axis but on t."""
+
+    params: Any
+    optimizer: Any
+    key: Shaped[Array, "..."]  # of dropout
+    best: Best | None
+    t: Int[Array, ""]
+
+
+class Result(NamedTuple):
+    """What training found; of s seeds, with a leading axis."""
+
+    params: Any  # the best by validation, or without validation the last
+    best_val: Float[np.ndarray, "*s"] | None
+    best_step: Int[np.ndarray, "*s"] | None
+    losses: Float[np.ndarray, "..."]  # (t,) or (t, s), before each step of this call
+    state: State
+    diverged: Int[np.ndarray, "*s"]  # first step whose loss is not finite, else -1
+
+
+class Rule(NamedTuple):
+    """What a step is made of; static."""
+
+    network: MLP
+    optimizer: optax.GradientTransformation
+    loss_fn: objectives.LossFn = objectives.cross_entropy
+    metric_fn: MetricFn | None = None  # of validation
+    patience: int | None = None  # steps without a better score that end the search
+
+
+def init(rule: Rule, data: Data, key: Shaped[Array, "..."]) -> State:
+    """Return fresh parameters and the state of the optimizer.
+
+    Args:
+        rule: network and optimizer.
+        data: shapes and types are taken from it.
+        key: of the weights and of dropout.
+    """
+    drawn, key = jax.random.split(key)
+    params = rule.network.init(drawn, data.x, data.matrix)
+    best = None
+    if data.val is not None:
+        zero = jnp.asarray(-jnp.inf, data.targets.dtype)
+        best = Best(params, zero, jnp.asarray(0))
+    return State(params, rule.optimizer.init(params), key, best, jnp.asarray(0))
+
+
+def step(rule: Rule, state: State, data: Data) -> tuple[State, Float[Array, ""]]:
+    """Return the state after one step on all training nodes, and the loss before it.
+
+    Args:
+        rule: network, optimizer, loss.
+        state: from ``init`` or ``step``.
+        data: with ``data.val``, parameters are judged before the step.
+    """
+
+    def loss(params: Any) -> jax.Array:
+        logits = rule.network.apply(
+            params,
+            data.x,
+            data.matrix,
+            train=True,
+            rngs={"dropout": jax.random.fold_in(state.key, state.t)},
+        )
+        return rule.loss_fn(logits, data.targets, data.train)  # pyright: ignore[reportArgumentType]
+
+    best = state.best if data.val is None else _judged(rule, state, data)
+    value, gradient = jax.value_and_grad(loss)(state.params)
+    updates, optimizer = rule.optimizer.update(gradient, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    return State(params, optimizer, state.key, best, state.t + 1), value
+
+
+def run(
+    rule: Rule,
+    data: Data,
+    keys: Shaped[Array, "..."],
+    *,
+    num_steps: int,
+    every: int = 100,
+    callback: Callable[[int, Any], None] | None = None,
+    folder: Path | None = None,
+    settings: dict[str, Any] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Result:
+    """Train for a number of steps, one network a key.
+
+    Args:
+        rule: network, optimizer, loss, metric and patience.
+        data: shared by the seeds.
+        keys: one key, or s of them for as many networks by ``vmap``.
+        num_steps: steps from the start, resumed ones included.
+        every: steps in a chunk; between chunks the callback is called, the state saved,
+            and divergence seen.
+        callback: of (t, params), at t = 0 and after each chunk.
+        folder: of checkpoints; if it holds one, training goes on from there, to the
+            same numbers as without interruption.
+        settings: what a checkpoint must have been made with, as plain JSON.
+        progress: called with what is being done, how far it is, and of how much.
+
+    Raises:
+        ValueError: counts out of range; a metric without validation nodes or these
+            without a metric; a checkpoint of other settings.
+    """
+    _checks.count("num_steps", num_steps, 0, MOST_STEPS)
+    _checks.count("every", every, 1)
+    if (rule.metric_fn is None) != (data.val is None):
+        msg = "validation nodes and a metric go together, and one of them is missing"
+        raise ValueError(msg)
+    some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
+    state = _start(rule, data, keys, some=some)
+    resumed = None
+    if folder is not None:
+        resumed = checkpoints.restore(folder, state, settings or {})
+    state = state if resumed is None else resumed
+    t, losses = int(state.t), []
+    diverged = np.full(keys.shape[:1] if some else (), -1)
+    if callback and resumed is None:
+        callback(t, state.params)
+    while t < num_steps and not _done(rule, state, t) and (diverged < 0).any():
+        if progress:
+            progress("training", t, num_steps)
+        length = min(every - t % every, num_steps - t)
+        state, found = _chunk(rule, state, data, some=some, length=length)
+        losses.append(np.asarray(found))
+        diverged = _first_bad(diverged, losses[-1], t)
+        t += length
+        if callback:
+            callback(t, state.params)
+        if folder is not None and (diverged < 0).any():
+            checkpoints.save(folder, state, settings or {})
+    return _result(rule, data, state, losses, diverged, some)
+
+
+# The state is not donated: a callback may keep the parameters it was shown.
+@functools.partial(jax.jit, static_argnames=("rule", "some", "length"))
+def _chunk(
+    rule: Rule, state: State, data: Data, *, some: bool, length: int
+) -> tuple[State, jax.Array]:
+    one = functools.partial(step, rule)
+    if some:
+        one = jax.vmap(one, in_axes=(_AXES, None), out_axes=(_AXES, 0))
+    return jax.lax.scan(lambda state, _: one(state, data), state, length=length)
+
+
+_state: Any = State
+_AXES = _state(0, 0, 0, 0, None)  # of seeds; they share t
+
+
+@functools.partial(jax.jit, static_argnames=("rule", "some"))
+def _start(rule: Rule, data: Data, keys: jax.Array, *, some: bool) -> State:
+    one = functools.partial(init, rule, data)
+    return jax.vmap(one, out_axes=_AXES)(keys) if some else one(keys)
+
+
+@functools.partial(jax.jit, static_argnames=("rule", "some"))
+def _judged_last(rule: Rule, state: State, data: Data, *, some: bool) -> Best:
+    """Return the best, the parameters after the last step included."""
+    one = functools.partial(_judged, rule)
+    if not some:
+        return one(state, data)
+    return jax.vmap(one, in_axes=(_AXES, None))(state, data)
+
+
+def _judged(rule: Rule, state: State, data: Data) -> Best:
+    """Return the best so far, the parameters before this step included."""
+    logits: Any = rule.network.apply(state.params, data.x, data.matrix)
+    metric_fn: Any = rule.metric_fn
+    score = metric_fn(logits, data.targets, data.val)
+    best: Any = state.best
+    better = score > best.score
+    if rule.patience is not None:  # a seed that has stopped finds nothing any more
+        better &= state.t - best.t <= rule.patience
+    return jax.tree.map(
+        lambda new, old: jnp.where(better, new, old),
+        Best(state.params, score.astype(best.score.dtype), state.t),
+        best,
+    )
+
+
+def _done(rule: Rule, state: State, t: int) -> bool:
+    """Tell whether every seed has gone too long without a better score."""
+    if rule.patience is None or state.best is None:
+        return False
+    return bool((t - np.asarray(state.best.t) > rule.patience).all())
+
+
+def _first_bad(diverged: np.ndarray, losses: np.ndarray, start: int) -> np.ndarray:
+    bad = ~np.isfinite(losses)
+    first = np.where(bad.any(axis=0), start + bad.argmax(axis=0), -1)
+    return np.where(diverged < 0, first, diverged)
+
+
+def _result(
+    rule: Rule, data: Data, state: State, losses: list, diverged: np.ndarray, some: bool
+) -> Result:
+    curve = np.concatenate(losses) if losses else np.zeros((0, *diverged.shape))
+    if state.best is None:
+        return Result(state.params, None, None, curve, state, diverged)
+    best = _judged_last(rule, state, data, some=some)
+    return Result(
+        best.params, np.asarray(best.score), np.asarray(best.t), curve, state, diverged
+    )

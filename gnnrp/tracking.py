@@ -1,0 +1,315 @@
+"""The tangent kernel of a GCN while it trains, on many graphs at the same weights."""
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+
+from gnnrp import _checks, _tracked, datasets, graph, metrics, records, spmm
+from gnnrp.datasets import Dataset
+from gnnrp.kernels import alignment, features, structured
+from gnnrp.models import gnn, objectives, training
+
+Progress = Callable[[str, int, int], None]
+"""(what, done, total), called now and then."""
+
+NUM_EIGENVALUES = 3
+_WORKING = 6  # n x n arrays while a kernel is looked at
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Of the network, its training, and the graphs it is looked at on."""
+
+    learning_rate: float = 1e-2
+    num_steps: int = 50_000
+    width: int = 16
+    depth: int = 2
+    momentum: float = 0.9
+    weight_decay: float = 5e-4  # of weights, not of biases
+    row_normalize: bool = True  # features less their minimum, rows summing to 1
+    every: int = 2000  # steps between two looks at the kernel
+    num_graphs: int = 11  # from the whole graph to none, or homophilic to heterophilic
+    manner: str = "directed"  # of thinning, see ``graph.thinned``
+    reduce: str = "sum"  # of the kernel over classes, see ``kernels.empirical``
+    seed: int = 0  # of weights and thinning
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can use.
+
+        Raises:
+            ValueError: a value out of its range.
+        """
+        _checks.positive("learning_rate", self.learning_rate)
+        _checks.count("num_steps", self.num_steps, 1, training.MOST_STEPS)
+        _checks.count("width", self.width, 1)
+        _checks.count("depth", self.depth, 1, structured.DEEPEST)
+        _checks.inside("momentum", self.momentum, 0, 1)
+        _checks.at_least("weight_decay", self.weight_decay, 0)
+        _checks.count("every", self.every, 1)
+        _checks.count("num_graphs", self.num_graphs, 2, 1000)
+        _checks.one_of("manner", self.manner, graph.MANNERS)
+        _checks.one_of("reduce", self.reduce, ("trace", "sum", "pseudo"))
+
+
+PAPER: dict[str, Settings] = {
+    "cora": Settings(),
+    "texas": Settings(3e-4, 20_000, row_normalize=False),
+    "sbm": Settings(5e-5, 20_000, row_normalize=False),
+}
+"""App. D.2; other sets are trained as Cora is, or Texas if they are heterophilous."""
+
+
+def settings(name: str) -> Settings:
+    """Return the paper's settings of a data set, or those of the nearest one."""
+    near = "texas" if name in {"cornell", "wisconsin"} else "cora"
+    return PAPER.get(name, PAPER[near])
+
+
+def run(
+    dataset: Dataset,
+    settings: Settings,
+    *,
+    family: _tracked.Family | None = None,
+    folder: Path | None = None,
+    max_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train a GCN and track its kernel; return the record.
+
+    On a data set it is trained on its graph and the kernel taken on thinned ones,
+    against A^{2L} of the whole; in a synthetic family it is trained without a graph
+    (PMLP) and the kernel taken on mixtures of homophilic and heterophilic edges, each
+    against its own A^{2L}. All alignments are centered.
+
+    Args:
+        dataset: see ``datasets.load``; its first split is used. Without features,
+            inputs are one-hot.
+        settings: see ``settings`` for the paper's.
+        family: of synthetic graphs with the nodes, features and labels of the data set,
+            from a homophilic share in [0, 1]; makes the run a synthetic one.
+        folder: of checkpoints and of ``tracking.jsonl``, a line a look; if it holds a
+            run of these settings, it is gone on with.
+        max_bytes: refuse what would hold more in n x n arrays; the memory of this
+            machine if left out.
+        progress: called with what is being done, how far it is, and of how much.
+
+    Raises:
+        ValueError: a data set of several tasks; kernels that do not fit; a folder of
+            another run.
+
+    Source: Section 6, App. D.2.
+    """
+    began = time.perf_counter()
+    subject = _prepare(dataset, settings, family, max_bytes)
+    rule = training.Rule(
+        subject.network,
+        objectives.sgd(
+            settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        ),
+    )
+    rows = _Rows(folder)
+
+    def look(t: int, params: Any) -> None:
+        if progress:
+            progress("kernels", t, settings.num_steps)
+        rows.add(_look(subject, settings.reduce, t, params))
+
+    asked = dataclasses.asdict(settings) | {"dataset": dataset.name}
+    del asked["num_steps"]  # a finished run may be gone on with
+    result = training.run(
+        rule,
+        subject.data,
+        jax.random.key(settings.seed),
+        num_steps=settings.num_steps,
+        every=settings.every,
+        callback=look,
+        folder=None if folder is None else folder / "checkpoints",
+        settings=asked,
+        progress=progress,
+    )
+    graphs, synthetic = subject.graphs, family is not None
+    return {
+        "dataset": dataset.name,
+        "method": "ntk",
+        "settings": dataclasses.asdict(settings),
+        "synthetic": synthetic,
+        "graphs": [
+            {"kept": g.kept, "homophily": round(g.homophily, 6)} for g in graphs
+        ],
+        "rows": rows.found,
+        "claims": _tracked.claims(rows.found, graphs, synthetic=synthetic),
+        "diverged": None if result.diverged < 0 else int(result.diverged),
+        "seconds": {"run": round(time.perf_counter() - began, 4)},
+        "peak_memory_bytes": records.peak_memory(),
+        "device": str(jax.devices()[0].device_kind),
+        "dtype": str(subject.data.targets.dtype),
+        "versions": records.versions(),
+        "commit": records.commit(),
+        "files": dataset.files,
+    }
+
+
+def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
+    """Return features as networks take them, sparse where they are; or one-hot.
+
+    Args:
+        dataset: see ``datasets.load``.
+        row_normalize: less their minimum, each row over max(its sum, 1).
+    """
+    x: Any = dataset.features
+    if x is None:
+        x = scipy.sparse.eye_array(dataset.num_nodes, format="csr")
+    else:
+        x = features.row_normalized(x) if row_normalize else features.checked(x)
+    dtype = jnp.zeros(0).dtype
+    if scipy.sparse.issparse(x):
+        return spmm.prepare(x.astype(dtype), reorder=False)
+    return jnp.asarray(x, dtype)
+
+
+class _Subject(NamedTuple):
+    """What is trained and looked at."""
+
+    network: gnn.GCN
+    data: training.Data
+    graphs: list[_tracked.Graph]
+    ideal: alignment.Factor  # of the labels
+    splits: dict[str, jax.Array]  # masks of the first one
+
+
+def _prepare(
+    dataset: Dataset,
+    settings: Settings,
+    family: _tracked.Family | None,
+    max_bytes: int | None,
+) -> _Subject:
+    """Lay out the data and all graphs.
+
+    Raises:
+        ValueError: several tasks a node; kernels that do not fit.
+    """
+    if dataset.labels.ndim != 1:
+        msg = f"{dataset.name} has several tasks a node; tracking needs one label"
+        raise ValueError(msg)
+    synthetic = family is not None
+    hold = _fits(dataset.num_nodes, settings.num_graphs, max_bytes, synthetic=synthetic)
+    x = inputs(dataset, row_normalize=settings.row_normalize)
+    kept = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]
+    raw = _tracked.raw_graphs(
+        dataset, kept, family=family, seed=settings.seed, manner=settings.manner
+    )
+    graphs = _tracked.build(
+        raw, kept, dataset, x, depth=settings.depth, synthetic=synthetic, hold=hold
+    )
+    splits = {
+        name: jnp.asarray(np.atleast_2d(mask)[0])
+        for name, mask in dataset.splits._asdict().items()
+    }
+    data = training.Data(
+        x,
+        None if synthetic else graphs[0].matrix,
+        jnp.asarray(datasets.targets(dataset), jnp.zeros(0).dtype),
+        splits["train"],
+    )
+    ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
+    network = gnn.GCN(dataset.num_classes, settings.width, settings.depth)
+    return _Subject(network, data, graphs, ideal, splits)
+
+
+class _Rows:
+    """Lines of JSON, one a look, kept in a file where there is a folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / "tracking.jsonl"
+        self.found: list[dict[str, Any]] = []
+        if self._path is not None and self._path.exists():
+            lines = self._path.read_text().splitlines()
+            self.found = [json.loads(line) for line in lines]
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a look, in the place of any that a lost checkpoint had followed."""
+        self.found = [old for old in self.found if old["step"] < row["step"]] + [row]
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(each) + "\n" for each in self.found)
+        records.write_atomically(self._path, text.encode())
+
+
+def _fits(
+    num_nodes: int, num_graphs: int, max_bytes: int | None, *, synthetic: bool
+) -> bool:
+    """Tell whether the Gram matrices of all graphs can be held, too.
+
+    Raises:
+        ValueError: not even the kernel fits.
+    """
+    each = num_nodes**2 * jnp.zeros(0).dtype.itemsize
+    limit = records.machine_memory() if max_bytes is None else max_bytes
+    needed = (_WORKING + (num_graphs if synthetic else 1)) * each
+    if limit is None:
+        return True
+    if needed > limit:
+        msg = (
+            f"the kernel of {num_nodes:,} nodes on {num_graphs} graphs takes about "
+            f"{needed / 1e9:.1f} GB and there are {limit / 1e9:.1f}; take a smaller "
+            "graph, or estimates (kernels.stochastic)"
+        )
+        raise ValueError(msg)
+    return needed + num_graphs * each <= limit / 2
+
+
+@functools.partial(jax.jit, static_argnames=("network", "reduce"))
+def _measured(network, params, data, one, ideal, splits, *, reduce):
+    theta = structured.gcn(
+        gnn.layers(network, params), data.x, one.matrix, reduce=reduce, gram=one.gram
+    )
+    logits = network.apply(params, data.x, one.matrix)
+    scores = {
+        name: metrics.accuracy(logits, data.targets, mask)
+        for name, mask in splits.items()
+    }
+    return theta, scores | {
+        "kernel_graph": alignment.alignment(theta, one.target, centered=True),
+        "kernel_labels": alignment.alignment(theta, ideal, centered=True),
+        "loss": objectives.cross_entropy(logits, data.targets, splits["train"]),
+    }
+
+
+def _look(subject: _Subject, reduce: str, t: int, params: Any) -> dict[str, Any]:
+    """Return a row: what the network and its kernel are on each graph."""
+    network, data, graphs, ideal, splits = subject
+    row = []
+    for one in graphs:
+        theta, found = _measured(
+            network, params, data, one, ideal, splits, reduce=reduce
+        )
+        entry = {name: round(float(value), 6) for name, value in found.items()}
+        row.append(entry | {"eigenvalues": _largest(np.asarray(theta))})
+    return {"step": t, "graphs": row}
+
+
+def _largest(theta: np.ndarray) -> list[float]:
+    """Return the largest eigenvalues, by Lanczos from a fixed vector."""
+    if not np.isfinite(theta).all():
+        return []
+    if len(theta) <= NUM_EIGENVALUES:
+        return [float(x) for x in np.linalg.eigvalsh(theta)[::-1]]
+    start = np.ones(len(theta), theta.dtype)
+    settings: dict[str, Any] = {"v0": start, "tol": 1e-4}
+    values = scipy.sparse.linalg.eigsh(
+        theta, NUM_EIGENVALUES, return_eigenvectors=False, **settings
+    )
+    return [float(f"{x:.6g}") for x in values[::-1]]

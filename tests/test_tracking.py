@@ -1,0 +1,256 @@
+"""The kernel in training: rows, what they mean, resume, and the paper's findings."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gnnrp import _tracked, cli, datasets, graph, tables, tracking
+from gnnrp.datasets import sbm
+from gnnrp.kernels import alignment, empirical
+from gnnrp.models import gnn
+
+SMALL = tracking.Settings(
+    learning_rate=0.05, num_steps=30, every=10, num_graphs=3, row_normalize=False
+)
+
+
+EMPTY = np.zeros((2, 0), np.int64)
+
+
+def member(share, seed=0):
+    return sbm.generate(
+        seed, num_blocks=3, block_size=40, intra_probability=0.1,
+        inter_probability=0.05, homophilic_fraction=share, num_val=20, num_test=30,
+        train_per_class=8,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data():
+    return member(1.0)
+
+
+@pytest.fixture(scope="module")
+def record(data):
+    return tracking.run(data, SMALL)
+
+
+def test_a_row_holds_what_its_names_say(data, record):
+    assert [row["step"] for row in record["rows"]] == [0, 10, 20, 30]
+    x = jnp.asarray(data.features, float)
+    network = gnn.GCN(3, 16, 2)
+    key, _ = jax.random.split(jax.random.key(0))
+    params = network.init(key, x)
+    whole = graph.normalize(graph.raw_adjacency(data.edges, data.num_nodes))
+    target = np.linalg.matrix_power(whole.toarray(), 4)
+    ideal = alignment.from_labels(data.labels, 3)
+    for number, drop in enumerate((0.0, 0.5, 1.0)):
+        W = graph.thinned(data.edges, data.num_nodes, drop=drop, manner="directed")
+        A = jnp.asarray(graph.normalize(W).toarray())
+        theta = empirical.ntk(
+            lambda p, x, A=A: network.apply(p, x, lambda v: A @ v),
+            params, x, reduce="sum",
+        )  # fmt: skip
+        entry = record["rows"][0]["graphs"][number]
+        for name, other in (("kernel_graph", target), ("kernel_labels", ideal)):
+            expected = alignment.alignment(theta, other, centered=True)
+            assert entry[name] == pytest.approx(float(expected), abs=1e-6)
+        values = np.linalg.eigvalsh(theta)[::-1][: tracking.NUM_EIGENVALUES]
+        np.testing.assert_allclose(entry["eigenvalues"], values, rtol=1e-4)
+        logits = np.asarray(network.apply(params, x, lambda v, A=A: A @ v))
+        right = logits.argmax(1) == data.labels
+        for name in ("train", "val", "test"):
+            mask = getattr(data.splits, name)[0]
+            assert entry[name] == pytest.approx(right[mask].mean(), abs=1e-6)
+        p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        train = data.splits.train[0]
+        loss = -np.log(p[np.arange(len(p)), data.labels])[train].mean()
+        assert entry["loss"] == pytest.approx(loss, abs=1e-5)
+        level = alignment.alignment(A, ideal, centered=True)
+        assert record["graphs"][number]["homophily"] == pytest.approx(
+            float(level), abs=1e-6
+        )
+
+
+def test_training_is_on_the_whole_graph_and_lowers_its_loss(record):
+    losses = [row["graphs"][0]["loss"] for row in record["rows"]]
+    assert losses == sorted(losses, reverse=True)
+    assert record["diverged"] is None
+
+
+def test_a_synthetic_family_is_trained_without_a_graph(data):
+    found = tracking.run(data, SMALL, family=member)
+    assert found["synthetic"]
+    levels = [g["homophily"] for g in found["graphs"]]
+    assert levels == sorted(levels, reverse=True)
+    # Trained without a graph, on the data alone: whatever graphs it is looked at on.
+    alone = tracking.run(data._replace(edges=EMPTY), SMALL)
+    assert (
+        alone["rows"][-1]["graphs"][0]["train"] > alone["rows"][0]["graphs"][0]["train"]
+    )
+    same = [
+        graph["test"] == other["test"]
+        for graph, other in zip(
+            tracking.run(data, SMALL, family=lambda _: data._replace(edges=EMPTY))[
+                "rows"
+            ][-1]["graphs"],
+            alone["rows"][-1]["graphs"],
+            strict=True,
+        )
+    ]
+    assert all(same)
+    assert {"kernel-target alignment falls with it", "test accuracy falls with it"} <= (
+        found["claims"].keys()
+    )
+
+
+def test_graphs_share_one_pattern_and_one_trace(data):
+    raw = _tracked.raw_graphs(
+        data, [1.0, 0.5, 0.0], family=member, seed=0, manner="directed"
+    )
+    normalized = [graph.normalize(w) for w in raw]
+    matrices = _tracked._on_one_pattern(normalized)
+    traces = []
+
+    @jax.jit
+    def dense(matrix):
+        traces.append(1)
+        return matrix(jnp.eye(120))
+
+    for matrix, expected in zip(matrices, normalized, strict=True):
+        np.testing.assert_array_equal(dense(matrix), expected.toarray())
+    assert len(traces) == 1
+
+
+def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
+    def stop(what, done, _):
+        if what == "kernels" and done == 20:
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        tracking.run(data, SMALL, folder=folder, progress=stop)
+    lines = (folder / "tracking.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 10]
+    seen = []
+    found = tracking.run(
+        data, SMALL, folder=folder, progress=lambda *what: seen.append(what)
+    )
+    assert found["rows"] == record["rows"]
+    assert min(done for what, done, _ in seen if what == "kernels") == 20
+    other = dataclasses.replace(SMALL, width=8)
+    with pytest.raises(ValueError, match="another run: width was 16, is 8"):
+        tracking.run(data, other, folder=folder)
+    longer = dataclasses.replace(SMALL, num_steps=40)
+    assert tracking.run(data, longer, folder=folder)["rows"][-1]["step"] == 40
+
+
+def test_divergence_is_reported(data):
+    found = tracking.run(data, dataclasses.replace(SMALL, learning_rate=1e200))
+    assert found["diverged"] < 10
+    assert "the loss was not finite at step" in tables.of_tracking(found)
+
+
+def test_sparse_and_missing_features_serve(data, record):
+    thin = data._replace(features=scipy.sparse.csr_array(data.features))
+    found = tracking.run(thin, SMALL)
+    for one, other in zip(found["rows"], record["rows"], strict=True):
+        for a, b in zip(one["graphs"], other["graphs"], strict=True):
+            assert a["kernel_labels"] == pytest.approx(b["kernel_labels"], abs=1e-5)
+    bare = tracking.inputs(data._replace(features=None), row_normalize=True)
+    np.testing.assert_array_equal(bare(jnp.eye(120)), np.eye(120))
+
+
+def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record):
+    each = 8 * 120**2
+    found = tracking.run(data, SMALL, max_bytes=8 * each)
+    for one, other in zip(found["rows"], record["rows"], strict=True):
+        assert one["graphs"][1]["kernel_graph"] == pytest.approx(
+            other["graphs"][1]["kernel_graph"], abs=1e-6
+        )
+    with pytest.raises(ValueError, match="kernel of 120 nodes on 3 graphs takes about"):
+        tracking.run(data, SMALL, max_bytes=6 * each)
+
+
+def test_several_tasks_are_refused(data):
+    several = data._replace(labels=np.zeros((120, 2)))
+    with pytest.raises(ValueError, match="has several tasks a node"):
+        tracking.run(several, SMALL)
+
+
+def test_claims_can_fail():
+    def rows(kernel_graph, kernel_labels, test):
+        columns = zip(kernel_graph, kernel_labels, test, strict=True)
+        names = ("kernel_graph", "kernel_labels", "test")
+        return {"graphs": [dict(zip(names, one, strict=True)) for one in columns]}
+
+    def graphs(*levels):
+        return [_tracked.Graph(None, None, None, 0.0, level) for level in levels]
+
+    falling, rising = (0.9, 0.5, 0.1), (0.1, 0.5, 0.9)
+    start = rows(falling, (0.2, 0.2, 0.2), falling)
+    found = _tracked.claims(
+        [start, rows(falling, falling, rising)], graphs(*falling), synthetic=False
+    )
+    assert found == {
+        "training raises kernel-target alignment": True,
+        "less graph, lower kernel-graph alignment": True,
+        "more graph, better kernel-target alignment": True,
+        "more graph, better test accuracy": False,
+    }
+    found = _tracked.claims(
+        [start, rows(rising, rising, rising)], graphs(*rising), synthetic=False
+    )
+    assert found["more graph, worse kernel-target alignment"]
+    assert not found["less graph, lower kernel-graph alignment"]
+    found = _tracked.claims(
+        [start, rows(falling, falling, falling)], graphs(*falling), synthetic=True
+    )
+    assert not found["kernel-graph alignment stays high while homophily falls"]
+    assert found["test accuracy falls with it"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate must be positive and finite, got 0.0"),
+        ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
+        ({"depth": 4}, "depth must be at most 3, got 4"),
+        ({"momentum": 1.5}, r"momentum must lie in \[0, 1\], got 1.5"),
+        ({"num_graphs": 1}, "num_graphs must be at least 2, got 1"),
+        ({"manner": "both"}, "manner must be one of directed, undirected"),
+        ({"reduce": "full"}, "reduce must be one of trace, sum, pseudo"),
+        ({"every": 0}, "every must be at least 1, got 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0, got -1.0"),
+        ({"width": 0}, "width must be at least 1, got 0"),
+    ],
+)
+def test_settings_that_no_run_can_use_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **change)
+
+
+def test_the_paper_has_settings_for_its_three_sets():
+    found = [tracking.settings(name) for name in ("cora", "texas", "sbm", "wisconsin")]
+    assert [s.learning_rate for s in found] == [1e-2, 3e-4, 5e-5, 3e-4]
+    assert [s.num_steps for s in found] == [50_000, 20_000, 20_000, 20_000]
+
+
+def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, data):
+    monkeypatch.setattr(datasets, "load", lambda *_, **__: data._replace(name="cora"))
+    plot = tmp_path / "evolution.png"
+    line = ["ntk", "--num-steps", "20", "--every", "10", "--num-graphs", "3"]
+    assert cli.main([*line, "--json", "--quiet", "--plot", str(plot)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [row["step"] for row in shown["rows"]] == [0, 10, 20]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert cli.main([*line, "--quiet", "--plot", str(plot)]) == 0
+    text = capsys.readouterr().out
+    assert "Findings of the paper, in this run:" in text
+    assert cli.main(["ntk", "--width", "0"]) == 2
+    assert capsys.readouterr().err == "gnnrp: width must be at least 1, got 0\n"

@@ -1,0 +1,296 @@
+"""Training: what a step is, seeds, selection, resume, and agreement with theory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from generators import C, N, adjacency, split, targets, world
+
+from gnnrp import metrics
+from gnnrp.kernels import empirical
+from gnnrp.models import checkpoints, gnn, objectives, training
+from gnnrp.propagation import exact, residual, similarity
+
+KEY = jax.random.key(3)
+Y = jnp.asarray(targets(0))
+SPLIT = split(0)
+X = jnp.asarray(world(0).features)
+TRAIN = jnp.asarray(SPLIT.train)
+GCN = gnn.GCN(C, 5, 2)
+SGD = objectives.sgd(0.1, momentum=0.9, weight_decay=5e-4)
+
+
+def data(val=False):
+    chosen = jnp.asarray(SPLIT.val) if val else None
+    return training.Data(X, adjacency(0), Y, TRAIN, chosen)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def same(one, two):
+    for a, b in zip(leaves(one), leaves(two), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_losses_are_means_over_the_masked_nodes():
+    rng = np.random.default_rng(0)
+    f = jnp.asarray(rng.standard_normal((N, C)))
+    p = np.exp(f) / np.exp(f).sum(1, keepdims=True)
+    y, rows = np.asarray(Y), SPLIT.train
+    expected = -np.log((p * y).sum(1))[rows].mean()
+    assert float(objectives.cross_entropy(f, Y, TRAIN)) == pytest.approx(expected)
+    expected = (np.sum((f - y) ** 2, axis=1) / 2)[rows].mean()
+    assert float(objectives.squared(f, Y, TRAIN)) == pytest.approx(expected)
+    unknown = y.copy()
+    unknown[np.flatnonzero(rows)[0], 1] = np.nan
+    q = 1 / (1 + np.exp(-np.asarray(f)))
+    each = -np.log(np.where(unknown == 1, q, 1 - q))[rows]
+    expected = each[np.isfinite(unknown[rows])].mean()
+    found = objectives.binary(f, jnp.asarray(unknown), TRAIN)
+    assert float(found) == pytest.approx(expected)
+    slope = jax.grad(objectives.binary)(f, jnp.asarray(unknown), TRAIN)
+    assert np.isfinite(slope).all()
+
+
+def test_sgd_is_heavy_ball_descent_with_decay_of_weights_alone():
+    params = {"W": jnp.ones((2, 2)), "b": jnp.ones(2)}
+    state, slope = SGD.init(params), jax.tree.map(jnp.ones_like, params)
+    velocity = {"W": 0.0, "b": 0.0}
+    expected = {"W": 1.0, "b": 1.0}
+    for _ in range(3):
+        updates, state = SGD.update(slope, state, params)
+        params = optax.apply_updates(params, updates)
+        for name, decay in (("W", 5e-4), ("b", 0.0)):
+            velocity[name] = 0.9 * velocity[name] + 1 + decay * expected[name]
+            expected[name] -= 0.1 * velocity[name]
+    for name in expected:
+        np.testing.assert_allclose(params[name], expected[name], rtol=1e-12)
+
+
+def test_a_run_is_its_steps():
+    rule = training.Rule(GCN, SGD)
+    state, losses = training.init(rule, data(), KEY), []
+    for _ in range(7):
+        state, loss = training.step(rule, state, data())
+        losses.append(float(loss))
+    seen = []
+    found = training.run(
+        rule,
+        data(),
+        KEY,
+        num_steps=7,
+        every=3,
+        callback=lambda t, params: seen.append((t, params)),
+    )
+    np.testing.assert_allclose(found.losses, losses, rtol=1e-12)
+    for a, b in zip(leaves(found.params), leaves(state.params), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    assert [t for t, _ in seen] == [0, 3, 6, 7]
+    same(seen[-1][1], found.params)
+    assert found.best_val is None
+    assert found.diverged == -1
+
+
+def test_seeds_by_vmap_are_single_runs():
+    network = gnn.GCN(C, 5, 2, dropout=0.3)
+    rule = training.Rule(network, SGD, metric_fn=metrics.accuracy)
+    keys = jax.random.split(KEY, 3)
+    many = training.run(rule, data(val=True), keys, num_steps=20, every=10)
+    assert many.losses.shape == (20, 3)
+    for i in (0, 2):
+        one = training.run(rule, data(val=True), keys[i], num_steps=20, every=10)
+        np.testing.assert_allclose(many.losses[:, i], one.losses, rtol=1e-9)
+        assert many.best_val[i] == one.best_val
+        assert many.best_step[i] == one.best_step
+        for a, b in zip(leaves(many.params), leaves(one.params), strict=True):
+            np.testing.assert_allclose(a[i], b, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("patience", [None, 4])
+def test_validation_chooses_the_first_best_parameters(patience):
+    rule = training.Rule(GCN, SGD, metric_fn=metrics.accuracy, patience=patience)
+    path = []
+    training.run(
+        training.Rule(GCN, SGD), data(), KEY, num_steps=30, every=1,
+        callback=lambda _, params: path.append(params),
+    )  # fmt: skip
+    scores, best = [], 0
+    for t, params in enumerate(path):
+        f = GCN.apply(params, X, adjacency(0))
+        scores.append(float(metrics.accuracy(f, Y, jnp.asarray(SPLIT.val))))
+        if patience is not None and t - best > patience:
+            break
+        best = t if scores[t] > scores[best] else best
+    found = training.run(rule, data(val=True), KEY, num_steps=30, every=7)
+    assert int(found.best_step) == best
+    assert float(found.best_val) == scores[best]
+    for a, b in zip(leaves(found.params), leaves(path[best]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    if patience is not None:
+        assert len(found.losses) < 30
+
+
+def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path):
+    network = gnn.GCN(C, 5, 2, dropout=0.3)
+    rule = training.Rule(network, SGD, metric_fn=metrics.accuracy)
+    settings = {"every": 4, "sizes": (5, 2)}
+
+    def run(num_steps, folder):
+        seen = []
+        found = training.run(
+            rule,
+            data(val=True),
+            jax.random.split(KEY, 2),
+            num_steps=num_steps,
+            every=4,
+            folder=folder,
+            settings=settings,
+            callback=lambda t, _: seen.append(t),
+        )
+        return found, seen
+
+    whole, _ = run(16, None)
+    _, seen = run(8, tmp_path / "a")
+    assert seen == [0, 4, 8]
+    rest, seen = run(16, tmp_path / "a")
+    assert seen == [12, 16]
+    same(rest.params, whole.params)
+    same(rest.state.params, whole.state.params)
+    np.testing.assert_array_equal(rest.losses, whole.losses[8:])
+    np.testing.assert_array_equal(rest.best_step, whole.best_step)
+    again, seen = run(16, tmp_path / "a")
+    assert (seen, len(again.losses)) == ([], 0)
+    same(again.params, whole.params)
+
+
+def test_a_checkpoint_of_another_run_or_damaged_is_refused(tmp_path):
+    rule = training.Rule(GCN, SGD)
+
+    def run(settings):
+        return training.run(
+            rule, data(), KEY, num_steps=2, folder=tmp_path / "c", settings=settings
+        )
+
+    run({"width": 5})
+    with pytest.raises(ValueError, match="of another run: width was 5, is 6"):
+        run({"width": 6})
+    with pytest.raises(ValueError, match="another run: depth was None, is 2"):
+        run({"width": 5, "depth": 2})
+    for file in (tmp_path / "c").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"the checkpoint .* cannot be read; remove"):
+        run({"width": 5})
+
+
+def test_only_the_last_checkpoints_are_kept(tmp_path):
+    rule = training.Rule(GCN, SGD)
+    training.run(rule, data(), KEY, num_steps=5, every=1, folder=tmp_path)
+    kept = sorted(int(p.name) for p in tmp_path.iterdir() if p.name.isdigit())
+    assert kept == [4, 5]
+    assert checkpoints.KEPT == 2
+
+
+def test_divergence_stops_the_run_and_names_the_step(tmp_path):
+    rule = training.Rule(gnn.GCN(C, 5, 2), objectives.sgd(1e200))
+    found = training.run(
+        rule, data(), KEY, num_steps=50, every=5, folder=tmp_path / "d"
+    )
+    first = int(np.flatnonzero(~np.isfinite(found.losses))[0])
+    assert int(found.diverged) == first
+    assert len(found.losses) == 5
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_linear_gnn_in_training_is_rp_step_by_step():
+    K, eta = 2, 0.3
+    network = gnn.SGC(C, power=K, use_bias=False)
+    eye = jnp.eye(N)
+    count = float(TRAIN.sum())
+    rule = training.Rule(network, optax.sgd(eta * count), objectives.squared)
+    learned = training.Data(eye, adjacency(0), Y, TRAIN)
+    along = similarity.Power(adjacency(0), 2 * K)
+
+    @jax.jit
+    def both(state, rp):
+        state, _ = training.step(rule, state, learned)
+        rp = residual.step(rp, along, Y, TRAIN[:, None], step_size=eta)
+        return state, rp, network.apply(state.params, eye, adjacency(0))
+
+    state = training.init(rule, learned, KEY)
+    state = state._replace(params=jax.tree.map(jnp.zeros_like, state.params))
+    rp = residual.init(Y)
+    for _ in range(25):
+        state, rp, f = both(state, rp)
+        np.testing.assert_allclose(f, rp.predictions, rtol=1e-10, atol=1e-12)
+
+
+def test_the_frozen_kernel_describes_training_better_as_width_grows():
+    train = np.flatnonzero(SPLIT.train)
+    y = Y[:, :1] * 2 - 1
+    gaps = []
+    for width in (32, 2048):
+        network = gnn.GCN(1, width, 2, use_bias=False, parameterization="ntk")
+        learned = training.Data(X, adjacency(0), y, TRAIN)
+        params = network.init(jax.random.split(KEY)[0], X, adjacency(0))
+        f_0 = np.asarray(network.apply(params, X, adjacency(0)))
+        theta = np.asarray(
+            empirical.ntk(
+                lambda p, x, n=network: n.apply(p, x, adjacency(0)), params, X
+            )
+        )
+        factors = exact.factorize(theta[:, train], train)
+        eta = 1 / factors.eigenvalues[-1]
+        rule = training.Rule(network, optax.sgd(eta * len(train)), objectives.squared)
+        found = training.run(rule, learned, KEY, num_steps=60)
+        f = np.asarray(network.apply(found.params, X, adjacency(0)))
+        rest = np.asarray(y)[train] - f_0[train]
+        expected = (
+            f_0 + exact.trajectory(factors, rest, np.array([60]), step_size=eta)[0]
+        )
+        gaps.append(np.abs(f - expected).max() / np.abs(expected - f_0).max())
+    assert gaps[1] < 0.02
+    assert gaps[1] < gaps[0] / 3
+
+
+def test_cross_entropy_conserves_the_sum_of_output_weights():
+    rule = training.Rule(GCN, objectives.sgd(0.5, momentum=0.9))
+    before = training.init(rule, data(), KEY)
+    after = training.run(rule, data(), KEY, num_steps=200).params
+    for part in ("weights", "bias"):
+        start = before.params["params"]["layers_1"][part]
+        end = after["params"]["layers_1"][part]
+        assert float(jnp.abs(end - start).max()) > 0.1
+        np.testing.assert_allclose(end.sum(-1), start.sum(-1), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_steps": -1}, "num_steps must be at least 0, got -1"),
+        ({"every": 0}, "every must be at least 1, got 0"),
+    ],
+)
+def test_counts_out_of_range_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        training.run(training.Rule(GCN, SGD), data(), KEY, **{"num_steps": 1} | change)
+
+
+def test_validation_needs_nodes_and_a_metric():
+    with pytest.raises(ValueError, match="go together, and one of them is missing"):
+        training.run(training.Rule(GCN, SGD), data(val=True), KEY, num_steps=1)
+    rule = training.Rule(GCN, SGD, metric_fn=metrics.accuracy)
+    with pytest.raises(ValueError, match="go together, and one of them is missing"):
+        training.run(rule, data(), KEY, num_steps=1)
+    with pytest.raises(ValueError, match="loss must be one of"):
+        objectives.by_name("hinge")
+
+
+def test_adam_learns():
+    rule = training.Rule(GCN, objectives.adam(0.05, weight_decay=1e-3))
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+        found = training.run(rule, data(), KEY, num_steps=100)
+    assert found.losses[-1] < found.losses[0] / 3
