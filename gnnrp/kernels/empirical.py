@@ -22,6 +22,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy.typing as npt
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
