@@ -36,7 +36,9 @@ class Settings:
     depth: int = 2
     momentum: float = 0.9
     weight_decay: float = 5e-4  # of weights, not of biases
-    row_normalize: bool = True  # features less their minimum, rows summing to 1
+    # Of features, rows summing to 1. The first bias then outweighs them in the kernel,
+    # and the paper's findings do not hold on Cora: its figures are of features as stored.
+    row_normalize: bool = False
     every: int = 2000  # steps between two looks at the kernel
     num_graphs: int = 11  # from the whole graph to none, or homophilic to heterophilic
     manner: str = "directed"  # of thinning, see ``graph.thinned``
@@ -63,8 +65,8 @@ class Settings:
 
 PAPER: dict[str, Settings] = {
     "cora": Settings(),
-    "texas": Settings(3e-4, 20_000, row_normalize=False),
-    "sbm": Settings(5e-5, 20_000, row_normalize=False),
+    "texas": Settings(3e-4, 20_000),
+    "sbm": Settings(5e-5, 20_000),
 }
 """App. D.2; other sets are trained as Cora is, or Texas if they are heterophilous."""
 

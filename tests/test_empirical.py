@@ -180,6 +180,9 @@ def test_kernels_can_be_traced_and_differentiated(network):
         ({"reduce": "mean"}, "reduce must be one of full, trace, sum, pseudo"),
         ({"method": "vjp"}, "method must be one of"),
         ({"block_size": 0}, "block_size must be at least 1, got 0"),
+        ({"rows": [0, N]}, r"the largest of rows must lie in \[0, 13\], got 14"),
+        ({"columns": [-1]}, r"the least of columns must lie in \[0, 13\], got -1"),
+        ({"rows": np.ones(N, bool)}, "rows must be a list of node numbers, got bool"),
         ({"max_bytes": 100}, "takes 0.0 GB and max_bytes allows 0.0; ask for rows"),
     ],
 )

@@ -21,18 +21,16 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy.typing as npt
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from gnnrp import _checks
+from gnnrp.kernels import _jacobians
+from gnnrp.kernels._jacobians import REDUCTIONS, ApplyFn
 
-REDUCTIONS = ("full", "trace", "sum", "pseudo")
 METHODS = ("auto", "contraction", "products")
-
-ApplyFn = Callable[[Any, Any], jax.Array]
-"""(params, x) -> outputs (n, c)."""
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -68,8 +66,8 @@ def ntk(
         max_bytes: of Jacobians and result.
 
     Raises:
-        ValueError: unknown names, outputs that are no matrix, a result that does not
-            fit.
+        ValueError: unknown names, outputs that are no matrix, no numbers of nodes, a
+            result that does not fit.
 
     Example:
         >>> import jax.numpy as jnp
@@ -80,10 +78,10 @@ def ntk(
     _checks.one_of("reduce", reduce, REDUCTIONS)
     _checks.one_of("method", method, METHODS)
     _checks.count("block_size", block_size, 1)
-    outputs, flat, (n, c) = _flattened(apply_fn, params, x)
+    outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     same = columns is None or columns is rows
-    left_nodes = jnp.arange(n) if rows is None else jnp.asarray(rows)
-    right_nodes = left_nodes if same else jnp.asarray(columns)
+    left_nodes = _nodes("rows", rows, n)
+    right_nodes = left_nodes if same else _nodes("columns", columns, n)
     per_node = 1 if reduce in {"sum", "pseudo"} else c
     held = (len(left_nodes) + (0 if same else len(right_nodes))) * per_node * flat.size
     result = len(left_nodes) * len(right_nodes) * (c**2 if reduce == "full" else 1)
@@ -101,10 +99,12 @@ def ntk(
         return _by_products(
             outputs, flat, c, left_nodes, right_nodes, reduce, block_size
         )
-    left = _jacobian(outputs, flat, (n, c), left_nodes, reduce, block_size)
+    left = _jacobians.jacobian(outputs, flat, (n, c), left_nodes, reduce, block_size)
     right = left
     if not same:
-        right = _jacobian(outputs, flat, (n, c), right_nodes, reduce, block_size)
+        right = _jacobians.jacobian(
+            outputs, flat, (n, c), right_nodes, reduce, block_size
+        )
     return _contracted(left, right, reduce, c)
 
 
@@ -124,10 +124,13 @@ def jacobian(
         x: any pytree.
         nodes: all if left out.
         block_size: nodes at a time.
+
+    Raises:
+        ValueError: outputs that are no matrix, no numbers of nodes.
     """
-    outputs, flat, shape = _flattened(apply_fn, params, x)
-    nodes = jnp.arange(shape[0]) if nodes is None else jnp.asarray(nodes)
-    return _jacobian(outputs, flat, shape, nodes, "full", block_size)
+    outputs, flat, shape = _jacobians.flattened(apply_fn, params, x)
+    some = _nodes("nodes", nodes, shape[0])
+    return _jacobians.jacobian(outputs, flat, shape, some, "full", block_size)
 
 
 def over_nodes(full: Float[Array, "k c j c"]) -> Float[Array, "c c"]:
@@ -174,7 +177,7 @@ class Product:
             ValueError: an unknown reduction.
         """
         _checks.one_of("reduce", self.reduce, REDUCTIONS)
-        outputs, flat, (n, c) = _flattened(self.apply_fn, self.params, self.x)
+        outputs, flat, (n, c) = _jacobians.flattened(self.apply_fn, self.params, self.x)
         _, pull = jax.vjp(outputs, flat)
         _, push = jax.linearize(outputs, flat)
 
@@ -213,8 +216,8 @@ def trace(
         reduce: one of ``REDUCTIONS``.
         block_size: nodes at a time.
     """
-    outputs, flat, (n, c) = _flattened(apply_fn, params, x)
-    of = _gradients(outputs, flat, (n, c), reduce)
+    outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
+    of = _jacobians.gradients(outputs, flat, (n, c), reduce)
     squares = jax.lax.map(
         lambda i: jnp.sum(of(i) ** 2), jnp.arange(n), batch_size=min(block_size, n)
     )
@@ -241,67 +244,33 @@ def squared_norm(
         reduce: one of ``REDUCTIONS``.
         block_size: rows at a time.
     """
-    outputs, flat, (n, c) = _flattened(apply_fn, params, x)
-    row = _row_fn(outputs, flat, c, jnp.arange(n), reduce)
+    outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
+    row = _jacobians.row_fn(outputs, flat, c, jnp.arange(n), reduce)
     squares = jax.lax.map(
         lambda i: jnp.sum(row(i) ** 2), jnp.arange(n), batch_size=block_size
     )
     return jnp.sum(squares)
 
 
-def _flattened(
-    apply_fn: ApplyFn, params: Any, x: Any
-) -> tuple[Callable[[jax.Array], jax.Array], jax.Array, tuple[int, int]]:
-    """Return the outputs as a function of one vector, which, and their shape.
+def _nodes(name: str, given: Any, n: int) -> jax.Array:
+    """Return a set of nodes as indices.
 
     Raises:
-        ValueError: the outputs are no matrix.
+        ValueError: no set of nodes from 0 to n - 1; not checked where it is traced.
     """
-    flat, unravel = ravel_pytree(params)
-
-    def outputs(flat: jax.Array) -> jax.Array:
-        return apply_fn(unravel(flat), x)
-
-    shape = jax.eval_shape(outputs, flat).shape
-    if len(shape) != 2:
-        msg = f"the network must put out a matrix (n, c), got shape {shape}"
+    if given is None:
+        return jnp.arange(n)
+    nodes = jnp.asarray(given)
+    if nodes.ndim != 1 or not jnp.issubdtype(nodes.dtype, jnp.integer):
+        msg = (
+            f"{name} must be a list of node numbers, got {nodes.dtype} of shape "
+            f"{nodes.shape}; np.flatnonzero makes one of a mask"
+        )
         raise ValueError(msg)
-    return outputs, flat, shape
-
-
-def _covectors(reduce: str, c: int, dtype: Any) -> jax.Array:
-    """Return what outputs of a node are weighted with, one row a gradient."""
-    if reduce in {"sum", "pseudo"}:
-        return jnp.ones((1, c), dtype)
-    return jnp.eye(c, dtype=dtype)
-
-
-def _gradients(
-    outputs: Callable, flat: jax.Array, shape: tuple[int, int], reduce: str
-) -> Callable[[jax.Array], jax.Array]:
-    """Return i -> its gradients (s, p)."""
-    value, pull = jax.vjp(outputs, flat)
-    weights = _covectors(reduce, shape[1], value.dtype)
-
-    def of(node: jax.Array) -> jax.Array:
-        def one(w: jax.Array) -> jax.Array:
-            return pull(jnp.zeros(shape, value.dtype).at[node].set(w))[0]
-
-        return jax.vmap(one)(weights)
-
-    return of
-
-
-def _jacobian(
-    outputs: Callable,
-    flat: jax.Array,
-    shape: tuple[int, int],
-    nodes: jax.Array,
-    reduce: str,
-    block_size: int,
-) -> jax.Array:
-    of = _gradients(outputs, flat, shape, reduce)
-    return jax.lax.map(of, nodes, batch_size=min(block_size, len(nodes)))
+    if not isinstance(nodes, jax.core.Tracer) and nodes.size:
+        _checks.inside(f"the least of {name}", int(nodes.min()), 0, n - 1)
+        _checks.inside(f"the largest of {name}", int(nodes.max()), 0, n - 1)
+    return nodes
 
 
 def _contracted(left: jax.Array, right: jax.Array, reduce: str, c: int) -> jax.Array:
@@ -309,25 +278,6 @@ def _contracted(left: jax.Array, right: jax.Array, reduce: str, c: int) -> jax.A
         return jnp.einsum("kap,jbp->kajb", left, right, precision=_HIGHEST)
     product = jnp.einsum("kap,jap->kj", left, right, precision=_HIGHEST)
     return product if reduce == "sum" else product / c
-
-
-def _row_fn(
-    outputs: Callable, flat: jax.Array, c: int, columns: jax.Array, reduce: str
-) -> Callable[[jax.Array], jax.Array]:
-    """Return i -> Θ[i, columns], by pulling back and pushing forward."""
-    value, push = jax.linearize(outputs, flat)
-    of = _gradients(outputs, flat, value.shape, reduce)
-
-    def row(node: jax.Array) -> jax.Array:
-        sent = jax.vmap(push)(of(node))[:, columns]  # (s, j, c)
-        if reduce == "full":
-            return sent
-        if reduce == "trace":
-            return jnp.einsum("kjk->j", sent) / c
-        total = jnp.sum(sent[0], axis=1)
-        return total / c if reduce == "pseudo" else total
-
-    return row
 
 
 def _by_products(
@@ -339,5 +289,5 @@ def _by_products(
     reduce: str,
     block_size: int,
 ) -> jax.Array:
-    row = _row_fn(outputs, flat, c, columns, reduce)
+    row = _jacobians.row_fn(outputs, flat, c, columns, reduce)
     return jax.lax.map(row, rows, batch_size=min(block_size, len(rows)))

@@ -19,20 +19,19 @@ Source: Eq. 5; App. C.3 and D.2.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, spmm
-from gnnrp.kernels.empirical import REDUCTIONS
+from gnnrp import _checks
+from gnnrp.kernels import _passes
+from gnnrp.kernels._jacobians import REDUCTIONS
+from gnnrp.kernels._passes import ActivationFn
 from gnnrp.types import Layer, LinearMap
 
 DEEPEST = 3  # layers of a GCN
-
-ActivationFn = Callable[[jax.Array], jax.Array]
-"""Elementwise, (n, m) -> (n, m)."""
 
 _Pair: TypeAlias = tuple[Any, Any]
 """Classes k and l of a block of the full kernel; None, None: all are summed."""
@@ -47,7 +46,7 @@ def gram(x: Any, matrix: LinearMap | None = None) -> Float[Array, "n n"]:
         x: dense, or sparse from ``spmm.prepare``.
         matrix: A; the identity if left out.
     """
-    u = _sent(_dense(x), matrix)
+    u = _passes.sent(_passes.dense(x), matrix)
     return jnp.matmul(u, u.T, precision=_HIGHEST)
 
 
@@ -77,13 +76,13 @@ def mlp(
         ValueError: an unknown reduction, no layer.
     """
     _check(layers, reduce)
-    inputs, slopes = _through(layers, x, None, activation_fn, gram)
-    sides = _backward(layers, slopes, reduce)
+    inputs, slopes = _passes.through(layers, x, None, activation_fn, gram)
+    sides = _passes.backward(layers, slopes, reduce)
 
     def entry(pair: _Pair) -> Array:
         def rows(nodes: Array) -> Array:
             shares = [
-                _forward(layer, u, nodes) * _between(b, nodes, pair)
+                _passes.forward(layer, u, nodes) * _between(b, nodes, pair)
                 for layer, u, b in zip(layers, inputs, sides, strict=True)
             ]
             return sum(shares[1:], start=shares[0])
@@ -128,26 +127,26 @@ def gcn(
             f"most {DEEPEST} have; see empirical.ntk"
         )
         raise ValueError(msg)
-    inputs, slopes = _through(layers, x, matrix, activation_fn, gram)
-    sides = _backward(layers, slopes, reduce)
+    inputs, slopes = _passes.through(layers, x, matrix, activation_fn, gram)
+    sides = _passes.backward(layers, slopes, reduce)
     everyone = jnp.arange(x.shape[0])
 
     def entry(pair: _Pair) -> Array:
-        last = _forward(layers[-1], inputs[-1], everyone)
+        last = _passes.forward(layers[-1], inputs[-1], everyone)
         last *= _between(sides[-1], everyone, pair)
         if len(layers) == 1:
             return last
         deeper = None
         if len(layers) == DEEPEST:
-            b = _weightings(layers[2], reduce)
+            b = _passes.weightings(layers[2], reduce)
             for layer, slope in ((layers[2], slopes[1][:, None]), (layers[1], 1)):
                 b = slope * jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
             v = _of_class(b, pair[0]), _of_class(b, pair[1])
-            first = _forward(layers[0], inputs[0], everyone)
+            first = _passes.forward(layers[0], inputs[0], everyone)
             deeper = _by_units(first, slopes[0], v, matrix)
 
         def rows(nodes: Array) -> Array:
-            share = _forward(layers[-2], inputs[-2], nodes)
+            share = _passes.forward(layers[-2], inputs[-2], nodes)
             share *= _between(sides[-2], nodes, pair)
             return share if deeper is None else share + deeper[nodes]
 
@@ -161,88 +160,6 @@ def _check(layers: Sequence[Layer], reduce: str) -> None:
     if not layers:
         msg = "a network needs at least one layer"
         raise ValueError(msg)
-
-
-def _dense(x: Any) -> Array:
-    if isinstance(x, spmm.Matrix):
-        return spmm.matmul(x, jnp.eye(x.shape[1], dtype=x.data.dtype))
-    return jnp.asarray(x)
-
-
-def _sent(v: Array, matrix: LinearMap | None) -> Array:
-    return v if matrix is None else matrix(v)
-
-
-class _Gram(NamedTuple):
-    """U U^T in the place of U."""
-
-    entries: Float[Array, "n n"]
-
-
-def _through(
-    layers: Sequence[Layer],
-    x: Any,
-    matrix: LinearMap | None,
-    activation_fn: ActivationFn,
-    given: Array | None,
-) -> tuple[list[Any], list[Array]]:
-    """Return the inputs U of each layer, and φ' of each hidden layer's outputs."""
-    inputs: list[Any] = [_sent(_dense(x), matrix) if given is None else _Gram(given)]
-    slopes = []
-    for number, layer in enumerate(layers[:-1]):
-        if number > 0:
-            z = jnp.matmul(inputs[-1], layer.weights, precision=_HIGHEST)
-        elif isinstance(x, spmm.Matrix):
-            z = _sent(spmm.matmul(x, layer.weights), matrix)
-        else:
-            z = jnp.matmul(jnp.asarray(x), layer.weights, precision=_HIGHEST)
-            z = _sent(z, matrix)
-        z = z if layer.bias is None else z + layer.bias
-        h, slope = jax.jvp(activation_fn, (z,), (jnp.ones_like(z),))
-        inputs.append(_sent(h, matrix))
-        slopes.append(slope)
-    return inputs, slopes
-
-
-def _backward(
-    layers: Sequence[Layer], slopes: list[Array], reduce: str
-) -> list[tuple[Array, Array]]:
-    """Return B of each layer, without propagation, as both sides of its Gram matrix.
-
-    They are (n, s, m), of the last layer (1, s, c), for s weightings of the outputs:
-    one, of all of them, or each by itself.
-    """
-    b = _weightings(layers[-1], reduce)
-    found = [(b, b)]
-    for layer, slope in zip(layers[:0:-1], slopes[::-1], strict=True):
-        pulled = jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
-        b = slope[:, None] * pulled
-        sides = b, b
-        if reduce == "trace" and layer is layers[-1]:
-            # Every class sees the same φ': their sum has the rank of one of them.
-            sides = (slope * jnp.sum(pulled[0] ** 2, axis=0))[:, None], slope[:, None]
-        found.append(sides)
-    return found[::-1]
-
-
-def _weightings(last: Layer, reduce: str) -> Array:
-    """Return what the outputs of a node are weighted with, (1, s, c)."""
-    c, dtype = last.weights.shape[1], last.weights.dtype
-    if reduce in {"sum", "pseudo"}:
-        return jnp.ones((1, 1, c), dtype)
-    return jnp.eye(c, dtype=dtype)[None]
-
-
-def _forward(layer: Layer, u: Any, nodes: Array) -> Array:
-    """Return rows of w² U U^T + β²."""
-    if isinstance(u, _Gram):
-        forward = u.entries[nodes]
-    else:
-        forward = jnp.matmul(u[nodes], u.T, precision=_HIGHEST)
-    forward *= jnp.asarray(layer.weight_scale, forward.dtype) ** 2
-    if layer.bias is None:
-        return forward
-    return forward + jnp.asarray(layer.bias_scale, forward.dtype) ** 2
 
 
 def _between(sides: tuple[Array, Array], nodes: Array, pair: _Pair) -> Array:
@@ -293,7 +210,7 @@ def _two_sided(
         return part if send is None else send(part.T).T
 
     sent = jax.lax.map(block, jnp.arange(count) * width).reshape(-1, n)[:n]
-    return _sent(sent, send)
+    return _passes.sent(sent, send)
 
 
 def _reduced(

@@ -1,0 +1,87 @@
+"""Gradients of a network's outputs, node by node, and rows of their kernel."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+REDUCTIONS = ("full", "trace", "sum", "pseudo")
+
+ApplyFn = Callable[[Any, Any], jax.Array]
+"""(params, x) -> outputs (n, c)."""
+
+
+def flattened(
+    apply_fn: ApplyFn, params: Any, x: Any
+) -> tuple[Callable[[jax.Array], jax.Array], jax.Array, tuple[int, int]]:
+    """Return the outputs as a function of one vector, which, and their shape.
+
+    Raises:
+        ValueError: the outputs are no matrix.
+    """
+    flat, unravel = ravel_pytree(params)
+
+    def outputs(flat: jax.Array) -> jax.Array:
+        return apply_fn(unravel(flat), x)
+
+    shape = jax.eval_shape(outputs, flat).shape
+    if len(shape) != 2:
+        msg = f"the network must put out a matrix (n, c), got shape {shape}"
+        raise ValueError(msg)
+    return outputs, flat, shape
+
+
+def covectors(reduce: str, c: int, dtype: Any) -> jax.Array:
+    """Return what outputs of a node are weighted with, one row a gradient."""
+    if reduce in {"sum", "pseudo"}:
+        return jnp.ones((1, c), dtype)
+    return jnp.eye(c, dtype=dtype)
+
+
+def gradients(
+    outputs: Callable, flat: jax.Array, shape: tuple[int, int], reduce: str
+) -> Callable[[jax.Array], jax.Array]:
+    """Return i -> its gradients (s, p)."""
+    value, pull = jax.vjp(outputs, flat)
+    weights = covectors(reduce, shape[1], value.dtype)
+
+    def of(node: jax.Array) -> jax.Array:
+        def one(w: jax.Array) -> jax.Array:
+            return pull(jnp.zeros(shape, value.dtype).at[node].set(w))[0]
+
+        return jax.vmap(one)(weights)
+
+    return of
+
+
+def jacobian(
+    outputs: Callable,
+    flat: jax.Array,
+    shape: tuple[int, int],
+    nodes: jax.Array,
+    reduce: str,
+    block_size: int,
+) -> jax.Array:
+    of = gradients(outputs, flat, shape, reduce)
+    return jax.lax.map(of, nodes, batch_size=min(block_size, len(nodes)))
+
+
+def row_fn(
+    outputs: Callable, flat: jax.Array, c: int, columns: jax.Array, reduce: str
+) -> Callable[[jax.Array], jax.Array]:
+    """Return i -> Θ[i, columns], by pulling back and pushing forward."""
+    value, push = jax.linearize(outputs, flat)
+    of = gradients(outputs, flat, value.shape, reduce)
+
+    def row(node: jax.Array) -> jax.Array:
+        sent = jax.vmap(push)(of(node))[:, columns]  # (s, j, c)
+        if reduce == "full":
+            return sent
+        if reduce == "trace":
+            return jnp.einsum("kjk->j", sent) / c
+        total = jnp.sum(sent[0], axis=1)
+        return total / c if reduce == "pseudo" else total
+
+    return row
