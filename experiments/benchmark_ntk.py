@@ -195,7 +195,11 @@ def steps(config: Config) -> dict[str, Any]:
     }
     notes: list[str] = []
     contestants |= torch_gcn.contestants(
-        data, learned, width=config.width, num_steps=config.steps, notes=notes
+        learned,
+        common.adjacency(data),
+        hidden=(config.width,),
+        num_steps=config.steps,
+        notes=notes,
     )
     times = common.interleaved(contestants, config.repeats)
     others = [name for name in times if name != "gnnrp"]

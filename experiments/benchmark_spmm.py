@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from experiments import common, gcn
+from experiments import common, gcn, torch_gcn
 from gnnrp import datasets, plotting, spmm
 from gnnrp.models import training
 from gnnrp.propagation import residual, similarity
@@ -197,8 +197,12 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
         pyg = pyg_step(torch, csr, labels, config, notes)
         if pyg is not None:
             contestants["PyG LabelPropagation"] = pyg
+        others = torch_gcn.contestants(
+            beside.data, csr, hidden=(config.hidden,) * 2, num_steps=1, notes=[]
+        )
+        contestants |= {f"GCN training, {name}": run for name, run in others.items()}
     times = common.interleaved(contestants, max(1, config.repeats // 3))
-    others = ["GCN training", "RP, torch COO", "PyG LabelPropagation"]
+    others = [name for name in times if name != "RP"]
     return {
         "power": config.power,
         "milliseconds": common.in_milliseconds(times),

@@ -53,8 +53,9 @@ def _beside(record: dict[str, Any]) -> list[str]:
         f"{hop['gnnrp, natural order']:.0f} |",
         f"| a step of RP, K = {record['steps']['power']} | {steps['RP']:.0f} | the "
         f"same in torch COO {steps['RP, torch COO']:,.0f}, PyG LabelPropagation "
-        f"{steps['PyG LabelPropagation']:,.0f}, full-batch GCN training "
-        f"{steps['GCN training']:,.0f} |",
+        f"{steps['PyG LabelPropagation']:,.0f}; full-batch GCN training in flax "
+        f"{steps['GCN training']:,.0f}, torch {steps['GCN training, torch']:,.0f}, PyG "
+        f"{steps['GCN training, PyG']:,.0f} |",
         f"| memory of that step, MB | {held['RP']:,.0f} | full-batch GCN training "
         f"{held['GCN training']:,.0f} |",
     ]

@@ -8,19 +8,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import common
-from gnnrp import datasets, spmm
+from gnnrp import spmm
 from gnnrp.models import training
 
 
 def contestants(
-    data: datasets.Dataset,
     learned: training.Data,
+    csr: Any,
     *,
-    width: int,
+    hidden: tuple[int, ...],
     num_steps: int,
     notes: list[str],
 ) -> dict[str, common.Contestant]:
-    """Return training of so many steps: by torch, and by PyG, where installed."""
+    """Return training of so many steps: by torch, and by PyG, where installed.
+
+    Args:
+        learned: inputs, targets and mask; of torch, inputs are dense.
+        csr: A.
+        hidden: widths.
+        num_steps: of a turn.
+        notes: what is not installed is told here.
+    """
     torch = common.torch_or_none(notes)
     if torch is None:
         return {}
@@ -28,10 +36,10 @@ def contestants(
     if isinstance(x, spmm.Matrix):
         x = x(jnp.eye(x.shape[1]))
     x = torch.from_numpy(np.array(x))
-    labels = torch.from_numpy(np.maximum(data.labels, 0).astype(np.int64))
+    labels = torch.from_numpy(np.array(learned.targets).argmax(axis=1))
     mask = torch.from_numpy(np.array(learned.train))
-    csr = common.adjacency(data).astype(np.float32)
-    sizes = x.shape[1], width, data.num_classes
+    csr = csr.astype(np.float32)
+    sizes = x.shape[1], *hidden, learned.targets.shape[1]
     found = {"torch": _plain(torch, csr, sizes)}
     pyg = _pyg(csr, sizes, notes)
     if pyg is not None:

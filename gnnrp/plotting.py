@@ -113,15 +113,14 @@ def evolution(record: dict[str, Any]) -> Figure:
         for axes, (name, _, unit) in zip(panels, drawn, strict=False):
             line = [unit * row["graphs"][number][name] for row in record["rows"]]
             axes.plot(steps, line, color=color)
-        panels[3].axhline(g["homophily"], color=color)
+        panels[3].plot(g["kept"], g["homophily"], "o", color=color)
     labels = [label for _, label, _ in drawn] + ["A(A, Θ*)"]
     for axes, label in zip(panels, labels, strict=True):
         axes.set_ylabel(label)
         axes.set_xlabel("step t")
-    panels[3].set_xticks([])
-    panels[3].set_xlabel("the graphs alone")
     shades = ScalarMappable(Normalize(0, 1), colors.reversed())
     what = "homophilic edges" if record["synthetic"] else "edges kept"
+    panels[3].set_xlabel(f"share of {what}")
     figure.colorbar(shades, ax=panels, label=f"share of {what}")
     figure.suptitle(f"Tangent kernel of a GCN on {record['dataset']}")
     return figure

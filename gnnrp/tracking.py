@@ -37,7 +37,8 @@ class Settings:
     momentum: float = 0.9
     weight_decay: float = 5e-4  # of weights, not of biases
     # Of features, rows summing to 1. The first bias then outweighs them in the kernel,
-    # and the paper's findings do not hold on Cora: its figures are of features as stored.
+    # and the paper's findings do not hold on Cora: its figures must be of features as
+    # stored.
     row_normalize: bool = False
     every: int = 2000  # steps between two looks at the kernel
     num_graphs: int = 11  # from the whole graph to none, or homophilic to heterophilic

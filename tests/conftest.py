@@ -1,5 +1,6 @@
 """Tests run in float64, with strict promotion, and with the real data where it is."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -23,3 +24,14 @@ def data_dir() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture(scope="session")
+def nt():
+    """Return neural_tangents; without it tests skip on a user's machine, not in CI."""
+    from gnnrp.kernels import infinite
+
+    absent = importlib.util.find_spec("neural_tangents") is None
+    if absent and os.environ.get("CI", "").lower() not in {"1", "true"}:
+        pytest.skip(infinite.INSTALL)
+    return infinite.load()

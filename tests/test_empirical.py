@@ -64,6 +64,23 @@ def test_golden_values(method, reduce):
     np.testing.assert_allclose(found, GOLDEN[key], rtol=1e-12, atol=1e-14)
 
 
+def test_neural_tangents_finds_the_same(nt, network, J):
+    apply_fn, params, x = network
+    settings = {"implementation": 1, "vmap_axes": None}
+    # A node's output sees all inputs: only the kernel of the whole graph is asked for.
+    trace = nt.empirical_ntk_fn(lambda p, x: apply_fn(p, x), **settings)
+    np.testing.assert_allclose(
+        trace(x, None, params), reduced(J, "trace"), rtol=1e-10, atol=1e-13
+    )
+    full = nt.empirical_ntk_fn(lambda p, x: apply_fn(p, x), trace_axes=(), **settings)(
+        x, None, params
+    )
+    found = empirical.ntk(*network, reduce="full")
+    np.testing.assert_allclose(
+        np.transpose(full, (0, 2, 1, 3)), found, rtol=1e-10, atol=1e-13
+    )
+
+
 @pytest.mark.parametrize("method", ["contraction", "products"])
 @pytest.mark.parametrize("reduce", ["full", "trace", "sum"])
 def test_blocks_of_index_sets_are_those_of_the_whole(network, J, method, reduce):

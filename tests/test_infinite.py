@@ -1,6 +1,5 @@
 """neural-tangents as a second route to the kernels, and jax left as it was."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -16,15 +15,6 @@ from gnnrp.kernels import activations, gntk, infinite
 from gnnrp.propagation import exact, regression
 
 N, D = 6, 4
-
-
-@pytest.fixture(scope="module")
-def nt():
-    """Return neural_tangents; without it tests skip on a user's machine, not in CI."""
-    absent = importlib.util.find_spec("neural_tangents") is None
-    if absent and os.environ.get("CI", "").lower() not in {"1", "true"}:
-        pytest.skip(infinite.INSTALL)
-    return infinite.load()
 
 
 def propagation(kind):

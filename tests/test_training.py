@@ -109,6 +109,26 @@ def test_seeds_by_vmap_are_single_runs():
             np.testing.assert_allclose(a[i], b, rtol=1e-8, atol=1e-10)
 
 
+def test_each_seed_may_have_its_own_split():
+    rule = training.Rule(GCN, SGD, metric_fn=metrics.accuracy)
+    keys = jax.random.split(KEY, 2)
+    some = [split(seed) for seed in (0, 1)]
+    train, val = (
+        jnp.asarray(np.stack([getattr(one, part) for one in some]))
+        for part in ("train", "val")
+    )
+    both = training.run(
+        rule, training.Data(X, adjacency(0), Y, train, val), keys, num_steps=20
+    )
+    alone = training.Data(X, adjacency(0), Y, train[1], val[1])
+    one = training.run(rule, alone, keys[1], num_steps=20)
+    np.testing.assert_allclose(both.losses[:, 1], one.losses, rtol=1e-9)
+    assert both.best_step[1] == one.best_step
+    three = training.Data(X, adjacency(0), Y, jnp.tile(train[:1], (3, 1)))
+    with pytest.raises(ValueError, match=r"train must have shape \(2, 14\), got"):
+        training.run(rule._replace(metric_fn=None), three, keys, num_steps=1)
+
+
 @pytest.mark.parametrize("patience", [None, 4])
 def test_validation_chooses_the_first_best_parameters(patience):
     rule = training.Rule(GCN, SGD, metric_fn=metrics.accuracy, patience=patience)

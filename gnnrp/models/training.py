@@ -24,13 +24,13 @@ MOST_STEPS = 2**31 - 2
 
 
 class Data(NamedTuple):
-    """What networks learn from."""
+    """What networks learn from; the masks of one split, or of as many as keys."""
 
     x: Any  # inputs, see ``gnn``
     matrix: LinearMap | None  # A while training
     targets: Float[Array, "n c"]
-    train: Bool[Array, " n"]
-    val: Bool[Array, " n"] | None = None  # chooses the parameters, if given
+    train: Bool[Array, "*s n"]
+    val: Bool[Array, "*s n"] | None = None  # chooses the parameters, if given
 
 
 class Best(NamedTuple):
@@ -59,7 +59,7 @@ class Result(NamedTuple):
     best_step: Int[np.ndarray, "*s"] | None
     losses: Float[np.ndarray, "..."]  # (t,) or (t, s), before each step of this call
     state: State
-    diverged: Int[np.ndarray, "*s"]  # first step whose loss is not finite, else -1
+    diverged: Int[np.ndarray, "*s"]  # first step here whose loss is not finite, or -1
 
 
 class Rule(NamedTuple):
@@ -131,7 +131,7 @@ def run(
 
     Args:
         rule: network, optimizer, loss, metric and patience.
-        data: shared by the seeds.
+        data: shared by the seeds, but for masks (s, n), of which each has its own.
         keys: one key, or s of them for as many networks by ``vmap``.
         num_steps: steps from the start, resumed ones included.
         every: steps in a chunk; between chunks the callback is called, the state saved,
@@ -152,6 +152,11 @@ def run(
         msg = "validation nodes and a metric go together, and one of them is missing"
         raise ValueError(msg)
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
+    for name, mask in (("train", data.train), ("val", data.val)):
+        if mask is not None and mask.ndim > 1:
+            num_nodes = mask.shape[1]
+            expected = (len(keys), num_nodes) if some else (num_nodes,)
+            _checks.shape(name, mask, expected)
     state = _start(rule, data, keys, some=some)
     resumed = None
     if folder is not None:
@@ -183,7 +188,8 @@ def _chunk(
 ) -> tuple[State, jax.Array]:
     one = functools.partial(step, rule)
     if some:
-        one = jax.vmap(one, in_axes=(_AXES, None), out_axes=(_AXES, 0))
+        axes = (_AXES, _split_axes(data))
+        one = jax.vmap(one, in_axes=axes, out_axes=(_AXES, 0))
     return jax.lax.scan(lambda state, _: one(state, data), state, length=length)
 
 
@@ -193,8 +199,17 @@ _AXES = _state(0, 0, 0, 0, None)  # of seeds; they share t
 
 @functools.partial(jax.jit, static_argnames=("rule", "some"))
 def _start(rule: Rule, data: Data, keys: jax.Array, *, some: bool) -> State:
-    one = functools.partial(init, rule, data)
-    return jax.vmap(one, out_axes=_AXES)(keys) if some else one(keys)
+    one = functools.partial(init, rule)
+    if some:
+        one = jax.vmap(one, in_axes=(_split_axes(data), 0), out_axes=_AXES)
+    return one(data, keys)
+
+
+def _split_axes(data: Data) -> Any:
+    """Return what of the data differs between seeds: masks that have an axis for it."""
+    axes = [0 if m is not None and m.ndim > 1 else None for m in (data.train, data.val)]
+    data_: Any = Data
+    return data_(None, None, None, *axes)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "some"))
@@ -203,7 +218,7 @@ def _judged_last(rule: Rule, state: State, data: Data, *, some: bool) -> Best:
     one = functools.partial(_judged, rule)
     if not some:
         return one(state, data)
-    return jax.vmap(one, in_axes=(_AXES, None))(state, data)
+    return jax.vmap(one, in_axes=(_AXES, _split_axes(data)))(state, data)
 
 
 def _judged(rule: Rule, state: State, data: Data) -> Best:
