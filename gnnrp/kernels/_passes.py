@@ -86,13 +86,14 @@ def weightings(last: Layer, reduce: str) -> Array:
     return jnp.eye(c, dtype=dtype)[None]
 
 
-def forward(layer: Layer, u: Any, nodes: Array) -> Array:
-    """Return rows of w² U U^T + β²."""
+def forward(layer: Layer, u: Any, nodes: Array | None) -> Array:
+    """Return columns of w² U U^T + β², all of them if none are named."""
     if isinstance(u, _Gram):
-        forward = u.entries[nodes]
+        product = u.entries if nodes is None else u.entries[nodes].T
     else:
-        forward = jnp.matmul(u[nodes], u.T, precision=_HIGHEST)
-    forward *= jnp.asarray(layer.weight_scale, forward.dtype) ** 2
+        some = u if nodes is None else u[nodes]
+        product = jnp.matmul(u, some.T, precision=_HIGHEST)
+    product *= jnp.asarray(layer.weight_scale, product.dtype) ** 2
     if layer.bias is None:
-        return forward
-    return forward + jnp.asarray(layer.bias_scale, forward.dtype) ** 2
+        return product
+    return product + jnp.asarray(layer.bias_scale, product.dtype) ** 2
