@@ -126,6 +126,21 @@ def evolution(record: dict[str, Any]) -> Figure:
     return figure
 
 
+def matrices(values: dict[str, Float[np.ndarray, "q q"]], title: str) -> Figure:
+    """Draw matrices beside each other, each with its own scale, zero in the middle."""
+    figure = Figure(figsize=(4.2 * len(values), 3.8), layout="constrained")
+    panels = figure.subplots(1, len(values), squeeze=False)[0]
+    for axes, (name, matrix) in zip(panels, values.items(), strict=True):
+        most = float(np.abs(matrix).max()) or 1.0
+        drawn = axes.imshow(matrix, cmap="PuOr", vmin=-most, vmax=most)
+        axes.set_title(name)
+        axes.set_xlabel("column")
+        axes.set_ylabel("row")
+        figure.colorbar(drawn, ax=axes, shrink=0.8)
+    figure.suptitle(title)
+    return figure
+
+
 def bars_with_floor(
     values: dict[str, dict[str, float]], floors: dict[str, float], *, label: str
 ) -> Figure:

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 REDUCTIONS = ("full", "trace", "sum", "pseudo")
 
-ApplyFn = Callable[[Any, Any], jax.Array]
+ApplyFn = Callable[[Any, Any], Any]
 """(params, x) -> outputs (n, c)."""
 
 
