@@ -1,6 +1,7 @@
 """Figures from records and curves; the only importer of matplotlib."""
 
 import io
+import itertools
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,32 @@ def evolution(record: dict[str, Any]) -> Figure:
     panels[3].set_xlabel(f"share of {what}")
     figure.colorbar(shades, ax=panels, label=f"share of {what}")
     figure.suptitle(f"Tangent kernel of a GCN on {record['dataset']}")
+    return figure
+
+
+def curves(
+    values: dict[str, list[float]], lines: dict[str, float], *, title: str, label: str
+) -> Figure:
+    """Draw a curve over steps 1, 2, .. for each name, and horizontal lines.
+
+    Args:
+        values: in the order from light to dark.
+        lines: dotted, at these heights.
+        title: of the figure.
+        label: of the scores.
+    """
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    shades = colormaps["cividis"].reversed()(np.linspace(0.1, 1, len(values)))
+    for (name, curve), color in zip(values.items(), shades, strict=True):
+        axes.plot(np.arange(1, len(curve) + 1), curve, color=color, label=name)
+    styles = itertools.cycle([":", "-.", "--"])
+    for (name, height), style in zip(lines.items(), styles, strict=False):
+        axes.axhline(height, color="0.3", linestyle=style, label=name)
+    axes.set_xlabel("step t")
+    axes.set_ylabel(label)
+    axes.set_title(title)
+    axes.legend(frameon=False, fontsize="small")
     return figure
 
 
