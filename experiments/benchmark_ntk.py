@@ -193,6 +193,11 @@ def steps(config: Config) -> dict[str, Any]:
     contestants: dict[str, common.Contestant] = {
         "gnnrp": lambda: jax.block_until_ready(chunk(state, learned, config.steps))
     }
+    if isinstance(learned.x, spmm.Matrix):  # as the others take them
+        dense = learned._replace(x=learned.x(jnp.eye(learned.x.shape[1])))
+        contestants["gnnrp, dense features"] = lambda: jax.block_until_ready(
+            chunk(state, dense, config.steps)
+        )
     notes: list[str] = []
     contestants |= torch_gcn.contestants(
         learned,

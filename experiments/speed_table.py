@@ -117,8 +117,8 @@ def _finite(record: dict[str, Any]) -> list[str]:
         f"contraction {deep['Jacobian']:.1f} s |",
         f"| trace kernel on {large['data set']}, {large['nodes']:,} nodes, once | "
         f"{large['seconds']:.0f} s, {large['peak_gigabytes']:.1f} GB | |",
-        f"| training on {steps['data set']}, steps a second | {rates['gnnrp']:,.0f} | "
-        f"{others} |",
+        f"| training on {steps['data set']}, sparse features, steps a second | "
+        f"{rates['gnnrp']:,.0f} | with dense ones: {others} |",
     ]
 
 

@@ -93,15 +93,15 @@ def measure(
 def iterated(
     S: np.ndarray, targets: np.ndarray, step_size: float, num_steps: int
 ) -> list[np.ndarray]:
-    """Return F_t of all nodes after none, half and all of the steps."""
-    F, path = np.zeros((len(S), targets.shape[1])), []
-    for t in range(num_steps + 1):
-        if t % (num_steps // 2) == 0:
-            path.append(F)
-        # Beyond 1e150 nothing more is learned, and products would overflow.
-        if np.abs(F).max() < 1e150:
-            F = F + step_size * S[:, :NUM_TRAIN] @ (targets - F[:NUM_TRAIN])
-    return path
+    """Return F_t of all nodes after none, half and all of the steps.
+
+    Beyond 1e150 nothing more is learned, and products would overflow: steps end there.
+    """
+    path = [np.zeros((len(S), targets.shape[1]))]
+    while len(path) <= num_steps and np.abs(path[-1]).max() < 1e150:
+        F = path[-1]
+        path.append(F + step_size * S[:, :NUM_TRAIN] @ (targets - F[:NUM_TRAIN]))
+    return [path[0], path[len(path) // 2], path[-1]]
 
 
 def _psd(rng: np.random.Generator, num_nodes: int, rank: int) -> np.ndarray:

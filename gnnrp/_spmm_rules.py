@@ -70,6 +70,30 @@ def as_pattern(
     )
 
 
+def own_transposed(
+    pattern: Pattern, transposed: Pattern, num_rows: int, backend: str
+) -> Pattern:
+    """Return the pattern of A^T for entries that need not be symmetric any more.
+
+    A symmetric A shares one pattern, in which A^T stands as A does.
+    """
+    if transposed.order is not None:
+        return transposed
+    rows = row_ids(pattern, num_rows, backend)
+    return transposed._replace(order=jnp.lexsort((rows, pattern.columns)))
+
+
+def row_ids(pattern: Pattern, num_rows: int, backend: str) -> Int[Array, " e"]:
+    """Return the row of each entry."""
+    if backend != "bcsr":
+        return pattern.rows
+    return jnp.repeat(
+        jnp.arange(num_rows),
+        jnp.diff(pattern.rows),
+        total_repeat_length=pattern.columns.shape[0],
+    )
+
+
 def product(
     data: Float[Array, " e"],
     pattern: Pattern,
@@ -166,11 +190,7 @@ def _entrywise_outer(
 ) -> Float[Array, " e"]:
     """Return (left right^T)_ij at the entries, column by column: memory e, not e k."""
     num_entries = pattern.columns.shape[0]
-    rows = pattern.rows
-    if backend == "bcsr":
-        rows = jnp.repeat(
-            jnp.arange(len(rows) - 1), jnp.diff(rows), total_repeat_length=num_entries
-        )
+    rows = row_ids(pattern, left.shape[0], backend)
 
     def body(total, pair):
         return total + pair[0][rows] * pair[1][pattern.columns], None

@@ -137,9 +137,9 @@ def commit() -> str | None:
     return done.stdout.strip()
 
 
-def dumps(record: dict[str, Any]) -> str:
+def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
     """Return the record as JSON that every parser takes (NaN and infinity as null)."""
-    return json.dumps(_plain(record), indent=2, allow_nan=False)
+    return json.dumps(_plain(record), indent=indent, allow_nan=False)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

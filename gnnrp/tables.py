@@ -104,7 +104,8 @@ def of_tracking(record: dict[str, Any]) -> str:
             f"{g['kept']:<10.2f}{g['homophily']:>10.3f}"
             f"{cells[0]:>22}{cells[1]:>22}{cells[2]:>18}"
         )
-    lines += ["", "Findings of the paper, in this run:"]
+    if record["claims"]:
+        lines += ["", "Findings of the paper, in this run:"]
     for claim, holds in record["claims"].items():
         lines.append(f"  {'holds' if holds else 'does NOT hold':15}{claim}")
     if record["diverged"] is not None:

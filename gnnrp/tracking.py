@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-import scipy.sparse.linalg
 
-from gnnrp import _checks, _tracked, datasets, graph, metrics, records, spmm
+from gnnrp import _checks, _tracked, graph, metrics, records, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features, structured
-from gnnrp.models import gnn, objectives, training
+from gnnrp.models import checkpoints, gnn, objectives, training
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
 
-NUM_EIGENVALUES = 3
 _WORKING = 6  # n x n arrays while a kernel is looked at
 
 
@@ -57,7 +54,8 @@ class Settings:
         _checks.count("width", self.width, 1)
         _checks.count("depth", self.depth, 1, structured.DEEPEST)
         _checks.inside("momentum", self.momentum, 0, 1)
-        _checks.at_least("weight_decay", self.weight_decay, 0)
+        _checks.inside("weight_decay", self.weight_decay, 0, 1)
+        _checks.count("seed", self.seed, 0)
         _checks.count("every", self.every, 1)
         _checks.count("num_graphs", self.num_graphs, 2, 1000)
         _checks.one_of("manner", self.manner, graph.MANNERS)
@@ -113,6 +111,9 @@ def run(
     Source: Section 6, App. D.2.
     """
     began = time.perf_counter()
+    if folder is not None:
+        folder = Path(folder)
+        checkpoints.prepare(folder)
     subject = _prepare(dataset, settings, family, max_bytes)
     rule = training.Rule(
         subject.network,
@@ -122,14 +123,18 @@ def run(
             weight_decay=settings.weight_decay,
         ),
     )
-    rows = _Rows(folder)
+    states = None if folder is None else folder / "checkpoints"
+    rows = _tracked.Rows(folder, None if states is None else checkpoints.latest(states))
 
     def look(t: int, params: Any) -> None:
-        if progress:
-            progress("kernels", t, settings.num_steps)
-        rows.add(_look(subject, settings.reduce, t, params))
+        rows.add(_look(subject, settings.reduce, t, params, progress))
 
-    asked = dataclasses.asdict(settings) | {"dataset": dataset.name}
+    asked = dataclasses.asdict(settings) | {
+        "dataset": dataset.name,
+        "graphs and splits": checkpoints.digest(
+            [one.matrix for one in subject.graphs], subject.splits, subject.ideal
+        ),
+    }
     del asked["num_steps"]  # a finished run may be gone on with
     result = training.run(
         rule,
@@ -138,7 +143,7 @@ def run(
         num_steps=settings.num_steps,
         every=settings.every,
         callback=look,
-        folder=None if folder is None else folder / "checkpoints",
+        folder=states,
         settings=asked,
         progress=progress,
     )
@@ -152,7 +157,14 @@ def run(
             {"kept": g.kept, "homophily": round(g.homophily, 6)} for g in graphs
         ],
         "rows": rows.found,
-        "claims": _tracked.claims(rows.found, graphs, synthetic=synthetic),
+        "claims": {}  # of a diverged run nothing can be told
+        if result.diverged >= 0
+        else _tracked.claims(
+            rows.found,
+            graphs,
+            synthetic=synthetic,
+            num_test=int(subject.splits["test"].sum()),
+        ),
         "diverged": None if result.diverged < 0 else int(result.diverged),
         "seconds": {"run": round(time.perf_counter() - began, 4)},
         "peak_memory_bytes": records.peak_memory(),
@@ -216,6 +228,7 @@ def _prepare(
     graphs = _tracked.build(
         raw, kept, dataset, x, depth=settings.depth, synthetic=synthetic, hold=hold
     )
+    ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
     splits = {
         name: jnp.asarray(np.atleast_2d(mask)[0])
         for name, mask in dataset.splits._asdict().items()
@@ -223,32 +236,11 @@ def _prepare(
     data = training.Data(
         x,
         None if synthetic else graphs[0].matrix,
-        jnp.asarray(datasets.targets(dataset), jnp.zeros(0).dtype),
+        ideal.phi.astype(jnp.zeros(0).dtype),  # one-hot, whatever the set's metric is
         splits["train"],
     )
-    ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
     network = gnn.GCN(dataset.num_classes, settings.width, settings.depth)
     return _Subject(network, data, graphs, ideal, splits)
-
-
-class _Rows:
-    """Lines of JSON, one a look, kept in a file where there is a folder."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._path = None if folder is None else folder / "tracking.jsonl"
-        self.found: list[dict[str, Any]] = []
-        if self._path is not None and self._path.exists():
-            lines = self._path.read_text().splitlines()
-            self.found = [json.loads(line) for line in lines]
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Add a look, in the place of any that a lost checkpoint had followed."""
-        self.found = [old for old in self.found if old["step"] < row["step"]] + [row]
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(each) + "\n" for each in self.found)
-        records.write_atomically(self._path, text.encode())
 
 
 def _fits(
@@ -291,28 +283,18 @@ def _measured(network, params, data, one, ideal, splits, *, reduce):
     }
 
 
-def _look(subject: _Subject, reduce: str, t: int, params: Any) -> dict[str, Any]:
+def _look(
+    subject: _Subject, reduce: str, t: int, params: Any, progress: Progress | None
+) -> dict[str, Any]:
     """Return a row: what the network and its kernel are on each graph."""
     network, data, graphs, ideal, splits = subject
     row = []
-    for one in graphs:
+    for number, one in enumerate(graphs):
+        if progress:
+            progress(f"kernels at step {t}", number, len(graphs))
         theta, found = _measured(
             network, params, data, one, ideal, splits, reduce=reduce
         )
         entry = {name: round(float(value), 6) for name, value in found.items()}
-        row.append(entry | {"eigenvalues": _largest(np.asarray(theta))})
+        row.append(entry | {"eigenvalues": _tracked.largest(np.asarray(theta))})
     return {"step": t, "graphs": row}
-
-
-def _largest(theta: np.ndarray) -> list[float]:
-    """Return the largest eigenvalues, by Lanczos from a fixed vector."""
-    if not np.isfinite(theta).all():
-        return []
-    if len(theta) <= NUM_EIGENVALUES:
-        return [float(x) for x in np.linalg.eigvalsh(theta)[::-1]]
-    start = np.ones(len(theta), theta.dtype)
-    settings: dict[str, Any] = {"v0": start, "tol": 1e-4}
-    values = scipy.sparse.linalg.eigsh(
-        theta, NUM_EIGENVALUES, return_eigenvectors=False, **settings
-    )
-    return [float(f"{x:.6g}") for x in values[::-1]]

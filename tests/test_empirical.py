@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from generators import C, N, adjacency, unchecked, world
 
-from gnnrp.kernels import alignment, empirical, stochastic, structured
+from gnnrp.kernels import (
+    _jacobians,
+    alignment,
+    empirical,
+    stochastic,
+    structured,
+)
 from gnnrp.models import gnn
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/multioutput.json").read_text())
@@ -97,11 +103,18 @@ def test_blocks_of_index_sets_are_those_of_the_whole(network, J, method, reduce)
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
 
 
-def test_auto_contracts_while_jacobians_fit_and_both_agree(network, J):
-    expected = reduced(J, "sum")
-    for limit in (2**33, expected.nbytes):
-        found = empirical.ntk(*network, reduce="sum", max_bytes=limit)
-        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
+@pytest.mark.parametrize(
+    ("limit", "method"), [(2**33, "contraction"), (8 * N * N, "products")]
+)
+def test_auto_contracts_while_jacobians_fit(network, J, monkeypatch, limit, method):
+    other = {"contraction": "row_fn", "products": "jacobian"}[method]
+
+    def refuse(*_):
+        raise AssertionError(other)
+
+    monkeypatch.setattr(_jacobians, other, refuse)
+    found = empirical.ntk(*network, reduce="sum", max_bytes=limit)
+    np.testing.assert_allclose(found, reduced(J, "sum"), rtol=1e-11, atol=1e-13)
 
 
 def test_the_jacobian_is_autodiffs(network, J):
@@ -215,5 +228,14 @@ def test_outputs_must_be_a_matrix_and_reductions_known(network):
     product = empirical.Product(*network, "mean")
     with pytest.raises(ValueError, match="reduce must be one of"):
         unchecked(product, jnp.ones((N, 1)))
+    for fn in (empirical.trace, empirical.squared_norm):
+        with pytest.raises(ValueError, match="reduce must be one of"):
+            fn(*network, reduce="mean")
+        with pytest.raises(ValueError, match="block_size must be at least 1, got 0"):
+            fn(*network, block_size=0)
+    with pytest.raises(ValueError, match=r"V must have shape \(14, k\), got \(3, 1\)"):
+        empirical.Product(*network)(jnp.ones((3, 1)))
+    zero = stochastic.alignment(lambda v: 0 * v, jnp.ones((3, 1)), KEY)
+    assert (float(zero.value), float(zero.error)) == (0, 0)
     with pytest.raises(ValueError, match="num_probes must be at least 2, got 1"):
         stochastic.trace(lambda v: v, 3, KEY, num_probes=1)

@@ -57,3 +57,15 @@ def test_on_cora_more_graph_is_better(data_dir):
     }
     assert column(record, "test")[0] > 0.78
     assert column(record, "test")[-1] < 0.72
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_on_texas_more_graph_is_worse(data_dir):
+    record = reduced(datasets.load("texas", data_dir, download=False), 20_000)
+    assert record["claims"] == {
+        "training raises kernel-target alignment": True,
+        "less graph, lower kernel-graph alignment": True,
+        "more graph, worse kernel-target alignment": True,
+        "more graph, worse test accuracy": True,
+    }

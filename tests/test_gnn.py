@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from generators import C, N, adjacency, world
+from generators import C, N, adjacency, unchecked, world
 
 from gnnrp import graph, spmm
 from gnnrp.kernels import gntk
-from gnnrp.models import gnn
+from gnnrp.models import _layers, gnn
 from gnnrp.propagation import similarity
 
 KEY = jax.random.key(0)
@@ -144,6 +144,22 @@ def test_dropout_keeps_the_mean_and_is_off_outside_training(inputs, sparse):
     assert jnp.max(jnp.abs(jnp.mean(samples, axis=0) - full) / error) < 5
 
 
+@pytest.mark.parametrize("backend", ["bcsr", "segment_sum"])
+def test_gradients_through_dropout_of_symmetric_sparse_inputs_are_right(backend):
+    x = spmm.prepare(scipy.sparse.csr_array(world(0).A), backend=backend)
+    network = gnn.MLP(C, 5, 2, dropout=0.5)
+    params = network.init(KEY, x)
+
+    def total(params):
+        logits = network.apply(params, x, train=True, rngs={"dropout": KEY})
+        return jnp.sum(jnp.sin(logits))
+
+    slope = jax.jit(jax.grad(total))(params)
+    _, expected = jax.jvp(total, (params,), (jax.tree.map(jnp.ones_like, params),))
+    found = sum(float(leaf.sum()) for leaf in jax.tree.leaves(slope))
+    assert found == pytest.approx(float(expected), rel=1e-10)
+
+
 def test_uniform_weights_and_biases_have_the_usual_bound():
     x = jnp.ones((3, 400))
     params = gnn.MLP(7, 900, 2).init(KEY, x)["params"]
@@ -206,3 +222,35 @@ def test_one_trace_serves_other_weights_and_graphs(inputs):
     for seed in (0, 1, 2):
         logits(jax.tree.map(lambda leaf: leaf + seed, params), adjacency(seed))  # noqa: B023
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "matrix", "message"),
+    [
+        (np.ones((N, 4)), world(0).A, "linear map, got ndarray; spmm.prepare makes"),
+        (scipy.sparse.eye_array(N), None, "or come from spmm.prepare, got dia_array"),
+        (np.ones(N), None, r"a dense \(n, d\) array .* got shape \(14,\)"),
+        (np.ones((N, 4), int), None, r"inputs must be floats .* int64 of shape"),
+        (np.ones((N, 0)), None, "at least one node and one feature"),
+        ([[1.0]], None, "or come from spmm.prepare, got list"),
+    ],
+)
+def test_inputs_that_are_no_features_are_refused_in_a_sentence(x, matrix, message):
+    with pytest.raises(TypeError, match=message):
+        unchecked(_layers.read, x, matrix)
+
+
+def test_edge_values_are_numbers_and_parameters_of_the_network(inputs):
+    tuples = graph.to_jraph(scipy.sparse.csr_array(world(0).A), inputs)
+    network, params, _ = drawn("GCN", inputs, adjacency(0))
+    column = tuples._replace(edges=tuples.edges[:, None])
+    np.testing.assert_array_equal(
+        network.apply(params, column), network.apply(params, tuples)
+    )
+    wide = tuples._replace(edges=jnp.ones((len(tuples.edges), 2)))
+    with pytest.raises(ValueError, match="edge values must be one number an edge"):
+        network.apply(params, wide)
+    with pytest.raises(ValueError, match="are not of GCN with depth 3 and use_bias=F"):
+        gnn.layers(gnn.GCN(C, 5, 3, use_bias=False), params)
+    with pytest.raises(ValueError, match="are not of GCN with depth 2"):
+        gnn.layers(gnn.GCN(C, 5, 2), params)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from generators import C, adjacency, targets, world
+from generators import C, adjacency, targets, unchecked, world
 
 from gnnrp import spmm
 from gnnrp.kernels import alignment, empirical, gntk, structured
@@ -18,7 +18,6 @@ from gnnrp.types import Layer
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/multioutput.json").read_text())
 KEY = jax.random.key(2)
-BY_ROWS = {"symmetric": False, "by rows": True}
 
 
 def close(found, expected):
@@ -178,6 +177,13 @@ def test_alignment_is_differentiable_in_graph_and_weights(x):
     assert total == pytest.approx(float((ahead - behind) / 2e-6), abs=1e-7)
 
 
+def test_one_layer_object_may_stand_twice(x):
+    W = jnp.asarray(np.random.default_rng(0).standard_normal((4, 4)))
+    layer = Layer(W, jnp.ones(4))
+    apart = [Layer(W, jnp.ones(4)) for _ in range(3)]
+    close(structured.mlp([layer] * 3, x), structured.mlp(apart, x))
+
+
 def test_what_has_no_structured_kernel_is_refused(x):
     network = gnn.GCN(C, 5, 4)
     layers = gnn.layers(network, network.init(KEY, x, adjacency(0)))
@@ -187,5 +193,8 @@ def test_what_has_no_structured_kernel_is_refused(x):
         structured.mlp([], x)
     with pytest.raises(ValueError, match="reduce must be one of"):
         structured.gcn(layers[:1], x, adjacency(0), reduce="mean")
+    for gram in (jnp.ones((1, 1)), jnp.ones((14, 1))):
+        with pytest.raises(ValueError, match="the Gram matrix must have shape"):
+            unchecked(structured.gcn, layers[:2], x, adjacency(0), gram=gram)
     with pytest.raises(ValueError, match="block_size must be at least 1, got 0"):
         structured.mlp(layers, x, block_size=0)

@@ -60,7 +60,7 @@ def test_a_row_holds_what_its_names_say(data, record):
         for name, other in (("kernel_graph", target), ("kernel_labels", ideal)):
             expected = alignment.alignment(theta, other, centered=True)
             assert entry[name] == pytest.approx(float(expected), abs=1e-6)
-        values = np.linalg.eigvalsh(theta)[::-1][: tracking.NUM_EIGENVALUES]
+        values = np.linalg.eigvalsh(theta)[::-1][: _tracked.NUM_EIGENVALUES]
         np.testing.assert_allclose(entry["eigenvalues"], values, rtol=1e-4)
         logits = np.asarray(network.apply(params, x, lambda v, A=A: A @ v))
         right = logits.argmax(1) == data.labels
@@ -128,8 +128,8 @@ def test_graphs_share_one_pattern_and_one_trace(data):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
-    def stop(what, done, _):
-        if what == "kernels" and done == 20:
+    def stop(what, *_):
+        if what == "kernels at step 20":
             raise KeyboardInterrupt
 
     folder = tmp_path / "run"
@@ -142,7 +142,8 @@ def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
         data, SMALL, folder=folder, progress=lambda *what: seen.append(what)
     )
     assert found["rows"] == record["rows"]
-    assert min(done for what, done, _ in seen if what == "kernels") == 20
+    looked = {what for what, *_ in seen if what.startswith("kernels")}
+    assert looked == {"kernels at step 20", "kernels at step 30"}
     other = dataclasses.replace(SMALL, width=8)
     with pytest.raises(ValueError, match="another run: width was 16, is 8"):
         tracking.run(data, other, folder=folder)
@@ -153,6 +154,7 @@ def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
 def test_divergence_is_reported(data):
     found = tracking.run(data, dataclasses.replace(SMALL, learning_rate=1e200))
     assert found["diverged"] < 10
+    assert found["claims"] == {}
     assert "the loss was not finite at step" in tables.of_tracking(found)
 
 
@@ -192,27 +194,95 @@ def test_claims_can_fail():
     def graphs(*levels):
         return [_tracked.Graph(None, None, None, 0.0, level) for level in levels]
 
+    def judged(last, levels, *, synthetic=False, num_test=1000):
+        start = rows(falling, (0.2, 0.2, 0.2), falling)
+        return _tracked.claims(
+            [start, rows(*last)],
+            graphs(*levels),
+            synthetic=synthetic,
+            num_test=num_test,
+        )
+
     falling, rising = (0.9, 0.5, 0.1), (0.1, 0.5, 0.9)
-    start = rows(falling, (0.2, 0.2, 0.2), falling)
-    found = _tracked.claims(
-        [start, rows(falling, falling, rising)], graphs(*falling), synthetic=False
-    )
+    found = judged((falling, falling, rising), falling)
     assert found == {
         "training raises kernel-target alignment": True,
         "less graph, lower kernel-graph alignment": True,
         "more graph, better kernel-target alignment": True,
         "more graph, better test accuracy": False,
     }
-    found = _tracked.claims(
-        [start, rows(rising, rising, rising)], graphs(*rising), synthetic=False
-    )
+    found = judged((rising, rising, rising), rising)
     assert found["more graph, worse kernel-target alignment"]
     assert not found["less graph, lower kernel-graph alignment"]
-    found = _tracked.claims(
-        [start, rows(falling, falling, falling)], graphs(*falling), synthetic=True
-    )
+    found = judged((falling, falling, falling), falling, synthetic=True)
     assert not found["kernel-graph alignment stays high while homophily falls"]
     assert found["test accuracy falls with it"]
+    low = tuple(x / 10 + 0.05 for x in falling)
+    found = judged((low, falling, falling), falling, synthetic=True)
+    assert not found["kernel-graph alignment stays high while homophily falls"]
+
+
+def test_nothing_is_claimed_of_differences_that_chance_makes(data):
+    flat, near = (0.5, 0.5, 0.5), (0.51, 0.505, 0.501)
+    names = ("kernel_graph", "kernel_labels", "test")
+    row = {"graphs": [dict.fromkeys(names, x) for x in near]}
+    start = {"graphs": [dict.fromkeys(names, x) for x in flat]}
+    graphs = [_tracked.Graph(None, None, None, 0.0, level) for level in (0.9, 0.5, 0.1)]
+    for synthetic in (True, False):
+        found = _tracked.claims(
+            [start, row], graphs, synthetic=synthetic, num_test=1000
+        )
+        assert sum(found.values()) == synthetic  # alignment does stay high
+    untrained = dataclasses.replace(SMALL, num_steps=1, every=1, learning_rate=1e-9)
+    found = tracking.run(data, untrained)["claims"]
+    assert not found["training raises kernel-target alignment"]
+    assert not found["more graph, better test accuracy"]
+
+
+def test_a_set_scored_by_roc_auc_is_trained_on_its_labels_all_the_same(data, record):
+    binary = data._replace(
+        metric="roc_auc", labels=np.minimum(data.labels, 1), num_classes=2
+    )
+    plain = tracking.run(binary._replace(metric="accuracy"), SMALL)
+    assert tracking.run(binary, SMALL)["rows"] == plain["rows"]
+    assert plain["rows"] != record["rows"]
+
+
+def test_a_folder_of_other_data_or_without_its_looks_is_refused(data, tmp_path):
+    folder = tmp_path / "run"
+    tracking.run(data, SMALL, folder=folder)
+    other = data._replace(splits=type(data.splits)(*data.splits[:2], data.splits[1]))
+    with pytest.raises(ValueError, match="another run: graphs and splits was"):
+        tracking.run(other, SMALL, folder=folder)
+    fewer = dataclasses.replace(SMALL, num_steps=20)
+    with pytest.raises(ValueError, match="stands at step 30, beyond num_steps 20"):
+        tracking.run(data, fewer, folder=folder)
+    looks = folder / "tracking.jsonl"
+    for damage in ("{", '{"step": 0}\n', "[]\n"):
+        looks.write_text(damage)
+        with pytest.raises(ValueError, match="does not hold the looks of the run"):
+            tracking.run(data, SMALL, folder=folder)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ValueError, match=r"nothing can be kept in .*: not a folder"):
+        tracking.run(data, SMALL, folder=file)
+
+
+def test_looks_are_lines_of_json_even_where_the_loss_is_not_finite(data, tmp_path):
+    wild = dataclasses.replace(SMALL, learning_rate=1e200)
+    tracking.run(data, wild, folder=tmp_path)
+    lines = (tmp_path / "tracking.jsonl").read_text().splitlines()
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    rows = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert rows[-1]["graphs"][0]["loss"] is None
+
+
+def test_a_zero_kernel_has_zero_eigenvalues():
+    assert _tracked.largest(np.zeros((50, 50))) == [0, 0, 0]
+    assert _tracked.largest(np.diag([3.0, 1.0])) == [3.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -226,8 +296,9 @@ def test_claims_can_fail():
         ({"manner": "both"}, "manner must be one of directed, undirected"),
         ({"reduce": "full"}, "reduce must be one of trace, sum, pseudo"),
         ({"every": 0}, "every must be at least 1, got 0"),
-        ({"weight_decay": -1.0}, "weight_decay must be at least 0, got -1.0"),
+        ({"weight_decay": -1.0}, r"weight_decay must lie in \[0, 1\], got -1.0"),
         ({"width": 0}, "width must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
     ],
 )
 def test_settings_that_no_run_can_use_are_refused(change, message):

@@ -28,6 +28,8 @@ class Ntk(OnData):
     sets are thinned until no edge is left.
     """
 
+    seed: int = 0
+    """Of weights, thinning, random splits and the generated graphs."""
     learning_rate: OptionalFloat = None
     """η of gradient descent."""
     num_steps: OptionalInt = None

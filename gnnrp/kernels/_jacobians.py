@@ -64,6 +64,7 @@ def jacobian(
     reduce: str,
     block_size: int,
 ) -> jax.Array:
+    """Return the gradients of some nodes, (k, s, p)."""
     of = gradients(outputs, flat, shape, reduce)
     return jax.lax.map(of, nodes, batch_size=min(block_size, len(nodes)))
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gnnrp import spmm
+from gnnrp import _checks, spmm
 from gnnrp.types import Layer, LinearMap
 
 ActivationFn = Callable[[jax.Array], jax.Array]
@@ -39,7 +39,13 @@ def through(
     activation_fn: ActivationFn,
     given: Array | None,
 ) -> tuple[list[Any], list[Array]]:
-    """Return the inputs U of each layer, and φ' of each hidden layer's outputs."""
+    """Return the inputs U of each layer, and φ' of each hidden layer's outputs.
+
+    Raises:
+        ValueError: a Gram matrix of another shape.
+    """
+    if given is not None:
+        _checks.shape("the Gram matrix", given, (x.shape[0], x.shape[0]))
     inputs: list[Any] = [sent(dense(x), matrix) if given is None else _Gram(given)]
     slopes = []
     for number, layer in enumerate(layers[:-1]):
@@ -67,11 +73,13 @@ def backward(
     """
     b = weightings(layers[-1], reduce)
     found = [(b, b)]
-    for layer, slope in zip(layers[:0:-1], slopes[::-1], strict=True):
+    for number, (layer, slope) in enumerate(
+        zip(layers[:0:-1], slopes[::-1], strict=True)
+    ):
         pulled = jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
         b = slope[:, None] * pulled
         sides = b, b
-        if reduce == "trace" and layer is layers[-1]:
+        if reduce == "trace" and number == 0:
             # Every class sees the same φ': their sum has the rank of one of them.
             sides = (slope * jnp.sum(pulled[0] ** 2, axis=0))[:, None], slope[:, None]
         found.append(sides)

@@ -77,7 +77,7 @@ def ntk(
     """
     _checks.one_of("reduce", reduce, REDUCTIONS)
     _checks.one_of("method", method, METHODS)
-    _checks.count("block_size", block_size, 1)
+    block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     same = columns is None or columns is rows
     left_nodes = _nodes("rows", rows, n)
@@ -174,10 +174,15 @@ class Product:
         """Return Θ V.
 
         Raises:
-            ValueError: an unknown reduction.
+            ValueError: an unknown reduction, V of another shape.
         """
         _checks.one_of("reduce", self.reduce, REDUCTIONS)
+        block_size = _checks.count("block_size", self.block_size, 1)
         outputs, flat, (n, c) = _jacobians.flattened(self.apply_fn, self.params, self.x)
+        num_rows = n * c if self.reduce == "full" else n
+        if v.ndim != 2 or len(v) != num_rows:
+            msg = f"V must have shape ({num_rows}, k), got {v.shape}"
+            raise ValueError(msg)
         _, pull = jax.vjp(outputs, flat)
         _, push = jax.linearize(outputs, flat)
 
@@ -196,7 +201,7 @@ class Product:
             return total / c if self.reduce == "pseudo" else total
 
         columns = v.astype(flat.dtype).T
-        return jax.lax.map(column, columns, batch_size=self.block_size).T
+        return jax.lax.map(column, columns, batch_size=block_size).T
 
 
 def trace(
@@ -215,7 +220,12 @@ def trace(
         x: any pytree.
         reduce: one of ``REDUCTIONS``.
         block_size: nodes at a time.
+
+    Raises:
+        ValueError: an unknown reduction, outputs that are no matrix.
     """
+    _checks.one_of("reduce", reduce, REDUCTIONS)
+    block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     of = _jacobians.gradients(outputs, flat, (n, c), reduce)
     squares = jax.lax.map(
@@ -243,11 +253,16 @@ def squared_norm(
         x: any pytree.
         reduce: one of ``REDUCTIONS``.
         block_size: rows at a time.
+
+    Raises:
+        ValueError: an unknown reduction, outputs that are no matrix.
     """
+    _checks.one_of("reduce", reduce, REDUCTIONS)
+    block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     row = _jacobians.row_fn(outputs, flat, c, jnp.arange(n), reduce)
     squares = jax.lax.map(
-        lambda i: jnp.sum(row(i) ** 2), jnp.arange(n), batch_size=block_size
+        lambda i: jnp.sum(row(i) ** 2), jnp.arange(n), batch_size=min(block_size, n)
     )
     return jnp.sum(squares)
 

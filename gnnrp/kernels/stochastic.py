@@ -81,8 +81,11 @@ def alignment(
     inner = jnp.sum(phi * sent(phi))
     norm = jnp.linalg.norm(jnp.matmul(phi.T, phi, precision="highest"))
     square = squared_norm(sent, len(phi), key, num_probes=num_probes)
-    value = inner / norm / jnp.sqrt(square.value)
-    return Estimate(value, jnp.abs(value) * square.error / square.value / 2)
+    # Zero if one of them is, as of ``alignment.alignment``.
+    positive = (norm > 0) & (square.value > 0)
+    norm, size = (jnp.where(positive, x, 1) for x in (norm, square.value))
+    value = jnp.where(positive, inner / norm / jnp.sqrt(size), 0)
+    return Estimate(value, jnp.abs(value) * square.error / size / 2)
 
 
 def _centered(v: Array) -> Array:
@@ -90,7 +93,7 @@ def _centered(v: Array) -> Array:
 
 
 def _signs(key: Shaped[Array, "..."], size: int, num_probes: int) -> Array:
-    _checks.count("num_probes", num_probes, 2)
+    num_probes = _checks.count("num_probes", num_probes, 2)
     return jax.random.rademacher(key, (size, num_probes), jnp.zeros(0).dtype)
 
 

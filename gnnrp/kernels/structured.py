@@ -67,13 +67,13 @@ def mlp(
     """Return P [Σ_l (w_l² U_l U_l^T + β_l²) o (B_l B_l^T)] P^T of P MLP(X).
 
     Args:
-        layers: from ``gnn.layers``, of any number.
+        layers: from ``gnn.layers``, of any number, of an MLP, Decoupled or APPNP.
         x: inputs, dense, or sparse from ``spmm.prepare``.
         propagate: V -> P V, such as ``similarity.Power`` of A^K MLP(X) or
             ``similarity.Restart`` of APPNP; the identity if left out.
         reduce: "full", "trace", "sum" or "pseudo".
         gram: X X^T, if it is at hand.
-        activation_fn: between the layers.
+        activation_fn: between the layers, as in the network.
         block_size: columns of n numbers at a time.
 
     Raises:
@@ -113,12 +113,13 @@ def gcn(
         Θ = A [(w_1² U U^T + β_1²) o (B B^T)] A^T + w_2² V V^T + β_2².
 
     Args:
-        layers: from ``gnn.layers``.
+        layers: from ``gnn.layers`` of a GCN, or an SGC with its A^K as ``matrix``;
+            those of other networks are not used so.
         x: inputs, dense, or sparse from ``spmm.prepare``.
         matrix: A, perhaps not symmetric.
         reduce: "full", "trace", "sum" or "pseudo".
         gram: ``gram(x, matrix)``, if it is at hand.
-        activation_fn: between the layers.
+        activation_fn: between the layers, as in the network.
         block_size: columns of n numbers at a time.
 
     Raises:

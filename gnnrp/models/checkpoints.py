@@ -1,15 +1,56 @@
 """Checkpoints of training by orbax: written atomically, the last two kept."""
 
 import contextlib
+import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 KEPT = 2
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, or say at once that it cannot be.
+
+    Raises:
+        ValueError: it cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        msg = (
+            f"nothing can be kept in {str(folder)!r}: not a folder that can be written"
+        )
+        raise ValueError(msg)
+
+
+def digest(*trees: Any) -> str:
+    """Return what tells arrays, keys among them, from others: a SHA-256."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(trees):
+        plain = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        found.update(f"{plain.dtype}{plain.shape}".encode())
+        found.update(np.ascontiguousarray(plain).tobytes())
+    return found.hexdigest()
+
+
+def latest(folder: Path) -> int | None:
+    """Return the number of the last state in a folder, None where there is none."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    import orbax.checkpoint as ocp
+
+    with _manager(folder, ocp) as manager:
+        return manager.latest_step()
 
 
 def save(folder: Path, state: Any, settings: dict[str, Any]) -> None:
@@ -44,14 +85,12 @@ def restore(folder: Path, like: Any, settings: dict[str, Any]) -> Any:
     Raises:
         ValueError: the checkpoint is of other settings, or cannot be read.
     """
-    if not folder.is_dir():
+    last = latest(folder)
+    if last is None:
         return None
     import orbax.checkpoint as ocp
 
     with _manager(folder, ocp) as manager:
-        last = manager.latest_step()
-        if last is None:
-            return None
         asked = {"settings": ocp.args.JsonRestore()}
         with _reading(folder / str(last)):
             found: Any = manager.restore(last, args=ocp.args.Composite(**asked))
@@ -95,7 +134,8 @@ def _manager(folder: Path, ocp: Any) -> Any:
 
 
 def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    kind = getattr(leaf, "dtype", np.float64)
+    return jnp.issubdtype(kind, jax.dtypes.prng_key)
 
 
 def _plain(state: Any) -> Any:

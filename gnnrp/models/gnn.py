@@ -12,54 +12,19 @@ N(0, 1), of the networks whose kernel is ``gntk.gcn``: weights times sqrt(gain /
 except the first layer's, which are taken as they are, and biases times ``bias_std``.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from gnnrp import _checks, spmm
+from gnnrp.models._layers import INITIALIZATIONS, Inputs, Linear, dropped, read
 from gnnrp.types import Layer, LinearMap
 
 PARAMETERIZATIONS = ("standard", "ntk")
-INITIALIZATIONS = ("uniform", "glorot", "he")
 JUMPS = ("concatenate", "max")
-
-Inputs = Any
-"""Dense (n, d), sparse ``spmm.Matrix`` of that shape, or ``jraph.GraphsTuple``."""
-
-_HIGHEST = jax.lax.Precision.HIGHEST
-
-
-class Linear(nn.Module):
-    """Z -> A (Z W) + b, the product before the aggregation: it is narrower."""
-
-    features: int
-    use_bias: bool
-    initialization: str  # one of INITIALIZATIONS, or "normal"
-    weight_scale: float = 1.0
-    bias_scale: float = 1.0
-
-    @nn.compact
-    def __call__(self, z: Any, matrix: LinearMap | None) -> jax.Array:
-        """Return the outputs, of the type of the inputs."""
-        dtype = z.data.dtype if isinstance(z, spmm.Matrix) else z.dtype
-        fan_in = z.shape[1]
-        draw, draw_bias = _initializers(self.initialization, fan_in)
-        W = self.param("weights", draw, (fan_in, self.features), dtype)
-        W = W if self.weight_scale == 1 else W * jnp.asarray(self.weight_scale, dtype)
-        if isinstance(z, spmm.Matrix):
-            z = spmm.matmul(z, W)
-        else:
-            z = jnp.matmul(z, W, precision=_HIGHEST)
-        z = z if matrix is None else matrix(z)
-        if not self.use_bias:
-            return z
-        b = self.param("bias", draw_bias, (self.features,), dtype)
-        return z + b * jnp.asarray(self.bias_scale, dtype)
 
 
 class MLP(nn.Module):
@@ -104,7 +69,7 @@ class MLP(nn.Module):
             raise ValueError(msg)
         _checks.one_of("parameterization", self.parameterization, PARAMETERIZATIONS)
         _checks.one_of("initialization", self.initialization, INITIALIZATIONS)
-        self.layers = [self._layer(number) for number in range(self.depth)]
+        self.layers = [self._layer(number) for number in range(int(self.depth))]
 
     def __call__(
         self, x: Inputs, matrix: LinearMap | None = None, *, train: bool = False
@@ -116,7 +81,7 @@ class MLP(nn.Module):
             matrix: A, which an MLP ignores.
             train: drop inputs, which needs ``rngs={"dropout": key}``.
         """
-        return self._logits(*_read(x, matrix), train)
+        return self._logits(*read(x, matrix), train)
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         del matrix
@@ -134,7 +99,7 @@ class MLP(nn.Module):
         last = number == self.depth - 1
         standard = self.parameterization == "standard"
         return Linear(
-            self.num_classes if last else self.width,
+            int(self.num_classes if last else self.width),
             self.use_bias,
             self.initialization if standard else "normal",
             *self.scales(number),
@@ -152,15 +117,10 @@ class MLP(nn.Module):
     def _dropped(self, z: Any, train: bool) -> Any:
         if self.dropout == 0 or not train:
             return z
-        entries = z.data if isinstance(z, spmm.Matrix) else z
-        keep = jax.random.bernoulli(
-            self.make_rng("dropout"), 1 - self.dropout, entries.shape
-        )
-        share = jnp.asarray(1 - self.dropout, entries.dtype)
-        entries = jnp.where(keep, entries / share, 0)
-        if isinstance(z, spmm.Matrix):
-            return dataclasses.replace(z, data=entries)
-        return entries
+        shape = z.data.shape if isinstance(z, spmm.Matrix) else z.shape
+        share = 1 - self.dropout
+        keep = jax.random.bernoulli(self.make_rng("dropout"), share, shape)
+        return dropped(z, keep, share)
 
 
 class GCN(MLP):
@@ -275,10 +235,22 @@ def layers(network: MLP, params: Any) -> tuple[Layer, ...]:
     Args:
         network: any of this module's.
         params: from ``network.init``.
+
+    Raises:
+        ValueError: parameters of another network.
     """
     found = []
+    expected = {f"layers_{number}" for number in range(network.depth)}
+    names = {"weights", "bias"} if network.use_bias else {"weights"}
+    given = params["params"]
+    if given.keys() != expected or any(part.keys() != names for part in given.values()):
+        msg = (
+            f"the parameters are not of {type(network).__name__} with depth "
+            f"{network.depth} and use_bias={network.use_bias}"
+        )
+        raise ValueError(msg)
     for number in range(network.depth):
-        held = params["params"][f"layers_{number}"]
+        held = given[f"layers_{number}"]
         W = held["weights"]
         scales = tuple(jnp.asarray(scale, W.dtype) for scale in network.scales(number))
         b = held["bias"] * scales[1] if network.use_bias else None
@@ -286,37 +258,8 @@ def layers(network: MLP, params: Any) -> tuple[Layer, ...]:
     return tuple(found)
 
 
-def _read(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
-    """Return features and A, also of a GraphsTuple, whose edges hold the entries."""
-    if not hasattr(x, "senders"):
-        return x, matrix
-    num_nodes, weights = len(x.nodes), x.edges
-
-    def send(z: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        values = z[x.senders] if weights is None else weights[:, None] * z[x.senders]
-        return jax.ops.segment_sum(values, x.receivers, num_nodes)
-
-    return x.nodes, send if matrix is None else matrix
-
-
 def _hops(matrix: LinearMap | None, z: jax.Array, power: int) -> jax.Array:
     _checks.count("power", power, 0)
     if matrix is None:
         return z
     return spmm.iterate(matrix, lambda new, *_: new, z, power)
-
-
-def _initializers(name: str, fan_in: int) -> tuple[Callable, Callable]:
-    """Return how weights and biases are drawn, of (key, shape, dtype)."""
-
-    def uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        bound = jnp.asarray(fan_in**-0.5, dtype)
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    zeros = nn.initializers.zeros_init()
-    return {
-        "uniform": (uniform, uniform),
-        "glorot": (nn.initializers.glorot_uniform(), zeros),
-        "he": (nn.initializers.he_normal(), zeros),
-        "normal": (jax.random.normal, jax.random.normal),
-    }[name]

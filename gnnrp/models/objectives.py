@@ -1,5 +1,6 @@
 """What training minimizes, and by which rule, as is usual in the field."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,14 @@ LossFn = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 def cross_entropy(
     logits: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
 ) -> Float[Array, ""]:
-    """Return the mean over the masked nodes of -Σ_k Y_ik log softmax(F_i)_k."""
+    """Return the mean over the masked nodes of -Σ_k Y_ik log softmax(F_i)_k.
+
+    What the mask leaves out plays no part, NaN neither.
+
+    Raises:
+        ValueError: targets or a mask of another shape than the logits'.
+    """
+    logits, targets = _masked(logits, targets, mask)
     losses = -jnp.sum(targets * jax.nn.log_softmax(logits, axis=1), axis=1)
     return _mean(losses, mask)
 
@@ -28,7 +36,11 @@ def squared(
     """Return the mean over the masked nodes of |F_i - Y_i|^2 / 2.
 
     A step η of its gradient is a step η / n_l of the paper's, which sums over nodes.
+
+    Raises:
+        ValueError: targets or a mask of another shape than the logits'.
     """
+    logits, targets = _masked(logits, targets, mask)
     return _mean(jnp.sum((logits - targets) ** 2, axis=1) / 2, mask)
 
 
@@ -38,28 +50,15 @@ def binary(
     """Return the mean binary cross-entropy of the masked nodes' known tasks.
 
     Targets are 1, 0, or NaN where unknown, which are left out.
+
+    Raises:
+        ValueError: targets or a mask of another shape than the logits'.
     """
+    logits, targets = _masked(logits, targets, mask)
     known = mask[:, None] & jnp.isfinite(targets)
     targets = jnp.where(known, targets, 0)
     losses = jax.nn.softplus(logits) - targets * logits  # -log p(y), never infinite
     return _mean(losses, known)
-
-
-LOSSES: dict[str, LossFn] = {
-    "cross_entropy": cross_entropy,
-    "squared": squared,
-    "binary": binary,
-}
-
-
-def by_name(name: str) -> LossFn:
-    """Return one of ``LOSSES``.
-
-    Raises:
-        ValueError: unknown name.
-    """
-    _checks.one_of("loss", name, LOSSES)
-    return LOSSES[name]
 
 
 def sgd(
@@ -70,15 +69,18 @@ def sgd(
 ) -> optax.GradientTransformation:
     """Return (heavy-ball) gradient descent; the decay λ W is added to the gradient.
 
+    Equal settings give the same object, so that training is compiled once for them.
+
     Args:
         learning_rate: η, or a schedule of it.
         momentum: 0.9 in the paper's figures.
         weight_decay: λ, of weights only, not of biases; 5e-4 in the paper's figures.
+
+    Raises:
+        ValueError: a number out of its range.
     """
-    return optax.chain(
-        optax.add_decayed_weights(weight_decay, mask=are_weights),
-        optax.sgd(learning_rate, momentum=momentum or None),
-    )
+    _checks.inside("momentum", momentum, 0, 1)
+    return _built(_sgd, learning_rate, float(weight_decay), float(momentum))
 
 
 def adam(
@@ -89,16 +91,54 @@ def adam(
     Args:
         learning_rate: η, or a schedule of it.
         weight_decay: λ, of weights only. ``optax.adamw`` decays apart from Adam.
+
+    Raises:
+        ValueError: a number out of its range.
     """
-    return optax.chain(
-        optax.add_decayed_weights(weight_decay, mask=are_weights),
-        optax.adam(learning_rate),
-    )
+    return _built(_adam, learning_rate, float(weight_decay))
 
 
 def are_weights(params: Any) -> Any:
     """Return which parameters are matrices, so not biases."""
     return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+
+
+def _built(build: Callable, learning_rate: Any, decay: float, *more: float) -> Any:
+    _checks.inside("weight_decay", decay, 0, 1)
+    if callable(learning_rate) or isinstance(learning_rate, jax.Array):
+        return build(learning_rate, decay, *more)
+    _checks.positive("learning_rate", learning_rate)
+    return _once(build, float(learning_rate), decay, *more)
+
+
+@functools.cache
+def _once(build: Callable, *settings: float) -> optax.GradientTransformation:
+    return build(*settings)
+
+
+def _sgd(
+    learning_rate: Any, decay: float, momentum: float
+) -> optax.GradientTransformation:
+    return optax.chain(
+        optax.add_decayed_weights(decay, mask=are_weights),
+        optax.sgd(learning_rate, momentum=momentum or None),
+    )
+
+
+def _adam(learning_rate: Any, decay: float) -> optax.GradientTransformation:
+    return optax.chain(
+        optax.add_decayed_weights(decay, mask=are_weights), optax.adam(learning_rate)
+    )
+
+
+def _masked(
+    logits: jax.Array, targets: jax.Array, mask: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return both with zeros where the mask is false: a gradient is finite there."""
+    _checks.shape("targets", targets, logits.shape)
+    _checks.shape("mask", mask, logits.shape[:1])
+    kept = mask[:, None]
+    return jnp.where(kept, logits, 0), jnp.where(kept, targets, 0)
 
 
 def _mean(losses: jax.Array, mask: jax.Array) -> jax.Array:

@@ -138,31 +138,39 @@ def run(
             and divergence seen.
         callback: of (t, params), at t = 0 and after each chunk.
         folder: of checkpoints; if it holds one, training goes on from there, to the
-            same numbers as without interruption.
-        settings: what a checkpoint must have been made with, as plain JSON.
+            same numbers as without interruption. It must be of the same data, keys and
+            network; an optimizer cannot be told from another, so that its settings
+            should stand in the next.
+        settings: what else a checkpoint must have been made with, as plain JSON.
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
-        ValueError: counts out of range; a metric without validation nodes or these
-            without a metric; a checkpoint of other settings.
+        ValueError: counts out of range; masks that are empty, not boolean or of another
+            shape; training nodes without a target; a metric without validation nodes or
+            these without a metric; a checkpoint of another run, or beyond its end.
+        TypeError: a loss or a metric that is no function.
     """
-    _checks.count("num_steps", num_steps, 0, MOST_STEPS)
-    _checks.count("every", every, 1)
-    if (rule.metric_fn is None) != (data.val is None):
-        msg = "validation nodes and a metric go together, and one of them is missing"
-        raise ValueError(msg)
+    num_steps = _checks.count("num_steps", num_steps, 0, MOST_STEPS)
+    every = _checks.count("every", every, 1)
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
-    for name, mask in (("train", data.train), ("val", data.val)):
-        if mask is not None and mask.ndim > 1:
-            num_nodes = mask.shape[1]
-            expected = (len(keys), num_nodes) if some else (num_nodes,)
-            _checks.shape(name, mask, expected)
+    _check(rule, data, len(keys) if some else None)
     state = _start(rule, data, keys, some=some)
     resumed = None
+    made_with = dict(settings or {})
     if folder is not None:
-        resumed = checkpoints.restore(folder, state, settings or {})
+        folder = Path(folder)
+        checkpoints.prepare(folder)
+        made_with |= {
+            "network": str(rule.network),
+            "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
+            "data": checkpoints.digest(data, keys),
+        }
+        resumed = checkpoints.restore(folder, state, made_with)
     state = state if resumed is None else resumed
     t, losses = int(state.t), []
+    if t > num_steps:
+        msg = f"the run in {folder} stands at step {t}, beyond num_steps {num_steps}"
+        raise ValueError(msg)
     diverged = np.full(keys.shape[:1] if some else (), -1)
     if callback and resumed is None:
         callback(t, state.params)
@@ -177,8 +185,45 @@ def run(
         if callback:
             callback(t, state.params)
         if folder is not None and (diverged < 0).any():
-            checkpoints.save(folder, state, settings or {})
+            checkpoints.save(folder, state, made_with)
     return _result(rule, data, state, losses, diverged, some)
+
+
+def _check(rule: Rule, data: Data, num_seeds: int | None) -> None:
+    """Refuse what would train silently on nothing, or on something else.
+
+    Raises:
+        ValueError: see ``run``.
+        TypeError: see ``run``.
+    """
+    for name, fn in (("loss_fn", rule.loss_fn), ("metric_fn", rule.metric_fn)):
+        if fn is not None and not callable(fn):
+            msg = f"{name} must be a function, got {fn!r}; see objectives and metrics"
+            raise TypeError(msg)
+    if (rule.metric_fn is None) != (data.val is None):
+        msg = "validation nodes and a metric go together, and one of them is missing"
+        raise ValueError(msg)
+    if rule.patience is not None:
+        _checks.count("patience", rule.patience, 0)
+    num_nodes = len(data.targets)
+    for name, mask in (("train", data.train), ("val", data.val)):
+        if mask is None:
+            continue
+        own = mask.ndim == 2 and num_seeds is not None
+        expected = (num_seeds or 1, num_nodes) if own else (num_nodes,)
+        _checks.shape(f"the {name} mask", mask, expected)
+        if mask.dtype != np.bool_:
+            msg = f"the {name} mask must be boolean, got {mask.dtype}"
+            raise ValueError(msg)
+        if not np.asarray(mask).any(axis=-1).all():
+            msg = f"the {name} mask must hold at least one node, and one holds none"
+            raise ValueError(msg)
+    if rule.loss_fn is objectives.cross_entropy:
+        used = np.atleast_2d(np.asarray(data.train)).any(axis=0)
+        bare = used & ~(np.asarray(data.targets) != 0).any(axis=1)
+        if bare.any():
+            msg = f"node {int(np.argmax(bare))} of the train mask has no target"
+            raise ValueError(msg)
 
 
 # The state is not donated: a callback may keep the parameters it was shown.

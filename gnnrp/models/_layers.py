@@ -1,0 +1,140 @@
+"""A layer of a network: how it is drawn, what it takes, and how inputs are dropped."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from gnnrp import spmm
+from gnnrp._spmm_rules import own_transposed
+from gnnrp.types import LinearMap
+
+INITIALIZATIONS = ("uniform", "glorot", "he")
+
+Inputs = Any
+"""Dense (n, d), sparse ``spmm.Matrix`` of that shape, or ``jraph.GraphsTuple``."""
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Linear(nn.Module):
+    """Z -> A (Z W) + b, the product before the aggregation: it is narrower."""
+
+    features: int
+    use_bias: bool
+    initialization: str  # one of INITIALIZATIONS, or "normal"
+    weight_scale: float = 1.0
+    bias_scale: float = 1.0
+
+    @nn.compact
+    def __call__(self, z: Any, matrix: LinearMap | None) -> jax.Array:
+        """Return the outputs, of the type of the inputs."""
+        dtype = z.data.dtype if isinstance(z, spmm.Matrix) else z.dtype
+        fan_in = z.shape[1]
+        draw, draw_bias = _initializers(self.initialization, fan_in)
+        W = self.param("weights", draw, (fan_in, self.features), dtype)
+        W = W if self.weight_scale == 1 else W * jnp.asarray(self.weight_scale, dtype)
+        if isinstance(z, spmm.Matrix):
+            z = spmm.matmul(z, W)
+        else:
+            z = jnp.matmul(z, W, precision=_HIGHEST)
+        z = z if matrix is None else matrix(z)
+        if not self.use_bias:
+            return z
+        b = self.param("bias", draw_bias, (self.features,), dtype)
+        return z + b * jnp.asarray(self.bias_scale, dtype)
+
+
+def read(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
+    """Return features and A, also of a GraphsTuple, whose edges hold the entries.
+
+    Raises:
+        TypeError: inputs that are no matrix of floats; what is no linear map.
+        ValueError: edge values of another shape.
+    """
+    if hasattr(x, "senders"):
+        send = _sending(x)
+        x, matrix = x.nodes, send if matrix is None else matrix
+    if matrix is not None and not callable(matrix):
+        msg = (
+            f"the matrix must be a linear map, got {type(matrix).__name__}; "
+            "spmm.prepare makes one of a sparse matrix"
+        )
+        raise TypeError(msg)
+    if isinstance(x, spmm.Matrix):
+        return x, matrix
+    if not hasattr(x, "ndim") or hasattr(x, "nnz") or x.ndim != 2:
+        what = f"shape {x.shape}" if hasattr(x, "shape") else type(x).__name__
+        what = type(x).__name__ if hasattr(x, "nnz") else what
+        msg = (
+            f"inputs must be a dense (n, d) array or come from spmm.prepare, got {what}"
+        )
+        raise TypeError(msg)
+    if not jnp.issubdtype(x.dtype, jnp.floating) or 0 in x.shape:
+        msg = (
+            f"inputs must be floats with at least one node and one feature, got "
+            f"{x.dtype} of shape {x.shape}; see .astype(float)"
+        )
+        raise TypeError(msg)
+    return x, matrix
+
+
+def dropped(z: Any, keep: jax.Array, share: float) -> Any:
+    """Return inputs without those that are not kept, the others over their share.
+
+    Args:
+        z: dense, or sparse, of which the stored entries are dropped.
+        keep: a bool for each.
+        share: that is kept.
+    """
+    entries = z.data if isinstance(z, spmm.Matrix) else z
+    entries = jnp.where(keep, entries / jnp.asarray(share, entries.dtype), 0)
+    if not isinstance(z, spmm.Matrix):
+        return entries
+    # Of symmetric inputs, what is left is not: reverse mode needs a pattern of its own.
+    transposed = own_transposed(z.pattern, z.transposed, z.shape[0], z.backend)
+    return dataclasses.replace(z, data=entries, transposed=transposed)
+
+
+def _sending(graph: Any) -> LinearMap:
+    """Return V -> A V of a GraphsTuple; without edge values A counts the edges.
+
+    Raises:
+        ValueError: edge values of another shape.
+    """
+    num_nodes, weights = len(graph.nodes), graph.edges
+    if weights is not None:
+        if weights.shape not in {graph.senders.shape, (*graph.senders.shape, 1)}:
+            msg = (
+                "edge values must be one number an edge, shape "
+                f"{graph.senders.shape}, got {weights.shape}"
+            )
+            raise ValueError(msg)
+        weights = weights.reshape(-1, 1)
+
+    def send(z: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        values = z[graph.senders]
+        values = values if weights is None else weights * values
+        return jax.ops.segment_sum(values, graph.receivers, num_nodes)
+
+    return send
+
+
+def _initializers(name: str, fan_in: int) -> tuple[Callable, Callable]:
+    """Return how weights and biases are drawn, of (key, shape, dtype)."""
+
+    def uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        bound = jnp.asarray(fan_in**-0.5, dtype)
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    zeros = nn.initializers.zeros_init()
+    return {
+        "uniform": (uniform, uniform),
+        "glorot": (nn.initializers.glorot_uniform(), zeros),
+        "he": (nn.initializers.he_normal(), zeros),
+        "normal": (jax.random.normal, jax.random.normal),
+    }[name]
