@@ -92,7 +92,7 @@ def test_figure_4_measures_how_far_classes_are_apart(tmp_path):
 
 def test_independent_outputs_have_no_share_between_classes():
     K = np.random.default_rng(0).standard_normal((4, 4))
-    full = np.einsum("ij,kl->ikjl", K @ K.T, np.eye(3)).astype(np.float32)
+    full = jax.numpy.asarray(np.einsum("ij,kl->ikjl", K @ K.T, np.eye(3)), "float32")
     assert figure4_ntk_blocks.off_class_share(full) == pytest.approx(0, abs=1e-6)
     assert figure4_ntk_blocks.to_pseudo(full) == pytest.approx(0, abs=1e-6)
     np.testing.assert_allclose(empirical.over_classes(full), K @ K.T / 3, rtol=1e-5)
