@@ -93,9 +93,7 @@ def product(csr: Any, config: Config) -> dict[str, Any]:
     notes: list[str] = []
     torch = common.torch_or_none(notes)
     if torch is not None:
-        parts = (csr.indptr, csr.indices, csr.data)
-        tensors = [torch.from_numpy(np.array(part)) for part in parts]
-        sparse = torch.sparse_csr_tensor(*tensors, csr.shape)
+        sparse = common.torch_csr(torch, csr)
         coo, right = sparse.to_sparse_coo(), torch.from_numpy(dense)
         contestants["torch CSR"] = lambda: sparse @ right
         contestants["torch COO"] = lambda: torch.sparse.mm(coo, right)

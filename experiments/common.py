@@ -5,6 +5,7 @@ import dataclasses
 import json
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -103,6 +104,15 @@ def torch_or_none(notes: list[str]) -> Any:
         notes.append("torch is not installed: not measured")
         return None
     return torch
+
+
+def torch_csr(torch: Any, csr: Any) -> Any:
+    """Return a CSR tensor, without torch's remarks on how new its support is."""
+    parts = (csr.indptr, csr.indices, csr.data)
+    tensors = [torch.from_numpy(np.array(part)) for part in parts]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(*tensors, csr.shape)
 
 
 def copying(num_floats: int = 2**25) -> tuple[Contestant, int]:

@@ -73,8 +73,7 @@ def _training(
 
 def _plain(torch: Any, csr: Any, sizes: tuple[int, ...]) -> Any:
     """Return two linear layers with A between, which torch keeps as CSR."""
-    parts = (csr.indptr, csr.indices, csr.data)
-    adjacency = torch.sparse_csr_tensor(*map(torch.from_numpy, parts), csr.shape)
+    adjacency = common.torch_csr(torch, csr)
 
     class Plain(torch.nn.Module):
         def __init__(self):
