@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor lint bench clean
+.PHONY: demo test test-slow test-floor lint bench reproduce clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -44,6 +44,17 @@ bench: $(STAMP)
 	$(BIN)/python -m experiments.benchmark_gntk $(BENCH) $(WIDE)
 	$(BIN)/python -m experiments.benchmark_ntk $(BENCH) $(FINITE)
 	$(BIN)/python -m experiments.benchmark_scaling --output $(OUT) $(if $(DATA),--most 120000000)
+
+# What has a record is not made again; the report is. GNNRP_DATA serves as DATA does.
+REPRODUCED ?= reproduced
+EXPERIMENTS := table2_convergence table3_datasets table4_homophilic table5_heterophilic \
+	figure2_rp_curve figure3_ntk_alignment figure4_ntk_blocks
+reproduce: $(EXPERIMENTS:%=$(REPRODUCED)/%.json)
+	$(BIN)/python -m experiments.report $(REPRODUCED)
+
+$(REPRODUCED)/%.json: | $(STAMP)
+	$(BIN)/python -m experiments.$* --output $(REPRODUCED) \
+		$(if $(DATA),--data-dir $(DATA)) > /dev/null
 
 # One environment; made again when the requirements change. neural-tangents comes without
 # what it names as needed: TensorFlow, of which nothing here makes use.
