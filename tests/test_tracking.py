@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -149,6 +151,22 @@ def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
         tracking.run(data, other, folder=folder)
     longer = dataclasses.replace(SMALL, num_steps=40)
     assert tracking.run(data, longer, folder=folder)["rows"][-1]["step"] == 40
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_in_another_process(tmp_path):
+    line = ["ntk", "--every", "2", "--num-graphs", "2", "--json", "--quiet"]
+    line += ["--folder", str(tmp_path / "run")]
+
+    def run(num_steps):
+        command = [sys.executable, "-m", "gnnrp.cli", *line, "--num-steps", num_steps]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    first, both = run("2"), run("4")
+    assert [row["step"] for row in both["rows"]] == [0, 2, 4]
+    assert both["rows"][:2] == first["rows"]
 
 
 def test_divergence_is_reported(data):

@@ -4,6 +4,7 @@
 the best parameters by validation, saves and resumes, and stops what diverges.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -161,7 +162,7 @@ def run(
         folder = Path(folder)
         checkpoints.prepare(folder)
         made_with |= {
-            "network": str(rule.network),
+            "network": _described(rule.network),
             "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
             "data": checkpoints.digest(data, keys),
         }
@@ -224,6 +225,18 @@ def _check(rule: Rule, data: Data, num_seeds: int | None) -> None:
         if bare.any():
             msg = f"node {int(np.argmax(bare))} of the train mask has no target"
             raise ValueError(msg)
+
+
+def _described(network: MLP) -> str:
+    """Return what tells a network from others, in any process: no address."""
+    parts = []
+    for field in dataclasses.fields(network):
+        if field.name not in {"parent", "name"}:
+            value = getattr(network, field.name)
+            if callable(value):
+                value = getattr(value, "__name__", type(value).__name__)
+            parts.append(f"{field.name}={value}")
+    return f"{type(network).__name__}({', '.join(parts)})"
 
 
 # The state is not donated: a callback may keep the parameters it was shown.
