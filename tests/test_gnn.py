@@ -178,6 +178,7 @@ def test_other_initializations_have_their_variance_and_no_bias(kind, spread):
     assert not first["bias"].any()
 
 
+@pytest.mark.slow
 def test_the_ntk_parameterization_has_the_covariance_of_the_infinite_network(inputs):
     network = gnn.GCN(4000, 300, 2, parameterization="ntk", bias_std=0.5)
     x, matrix = inputs, world(0).by_rows

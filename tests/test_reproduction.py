@@ -73,6 +73,7 @@ def test_the_dataset_table_counts_in_three_ways_and_names_what_is_absent(
     assert absent["found"] == published.ABSENT
 
 
+@pytest.mark.slow
 def test_figure_3_draws_every_set_and_tells_its_findings(tmp_path):
     found = quick(figure3_ntk_alignment, tmp_path)["result"]["sbm"]
     assert len(found["claims"]) == 4
@@ -81,6 +82,7 @@ def test_figure_3_draws_every_set_and_tells_its_findings(tmp_path):
         assert file.read_bytes().startswith(magic)
 
 
+@pytest.mark.slow
 def test_figure_4_measures_how_far_classes_are_apart(tmp_path):
     found = quick(figure4_ntk_blocks, tmp_path)["result"]
     assert len(found["nodes"]) == 20

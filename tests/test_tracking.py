@@ -85,6 +85,7 @@ def test_training_is_on_the_whole_graph_and_lowers_its_loss(record):
     assert record["diverged"] is None
 
 
+@pytest.mark.slow
 def test_a_synthetic_family_is_trained_without_a_graph(data):
     found = tracking.run(data, SMALL, family=member)
     assert found["synthetic"]

@@ -247,6 +247,7 @@ def test_a_linear_gnn_in_training_is_rp_step_by_step():
         np.testing.assert_allclose(f, rp.predictions, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_frozen_kernel_describes_training_better_as_width_grows():
     train = np.flatnonzero(SPLIT.train)
     y = Y[:, :1] * 2 - 1
