@@ -23,6 +23,7 @@ from gnnrp.propagation import similarity
 NUM_EIGENVALUES = 3
 MARGIN = 0.01  # between alignments that are called different
 HIGH = 0.2  # what a kernel-graph alignment that stays high stays above
+_WORKING = 6  # n x n arrays while a kernel is looked at
 _JUDGED = ("kernel_graph", "kernel_labels", "test")
 
 Family = Callable[[float], Dataset]
@@ -37,6 +38,29 @@ class Graph(NamedTuple):
     target: Float[Array, "n n"]  # A^{2L}, that the kernel should align with
     kept: float  # share of edges, or of homophilic ones
     homophily: float  # A(A, Θ*), centered
+
+
+def fits(
+    num_nodes: int, num_graphs: int, max_bytes: int | None, *, synthetic: bool
+) -> bool:
+    """Tell whether the Gram matrices of all graphs can be held, too.
+
+    Raises:
+        ValueError: not even the kernel fits.
+    """
+    each = num_nodes**2 * jnp.zeros(0).dtype.itemsize
+    limit = records.machine_memory() if max_bytes is None else max_bytes
+    needed = (_WORKING + (num_graphs if synthetic else 1)) * each
+    if limit is None:
+        return True
+    if needed > limit:
+        msg = (
+            f"the kernel of {num_nodes:,} nodes on {num_graphs} graphs takes about "
+            f"{needed / 1e9:.1f} GB and there are {limit / 1e9:.1f}; take a smaller "
+            "graph, or estimates (kernels.stochastic)"
+        )
+        raise ValueError(msg)
+    return needed + num_graphs * each <= limit / 2
 
 
 def build(

@@ -20,8 +20,6 @@ from gnnrp.models import checkpoints, gnn, objectives, training
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
 
-_WORKING = 6  # n x n arrays while a kernel is looked at
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -115,38 +113,7 @@ def run(
         folder = Path(folder)
         checkpoints.prepare(folder)
     subject = _prepare(dataset, settings, family, max_bytes)
-    rule = training.Rule(
-        subject.network,
-        objectives.sgd(
-            settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        ),
-    )
-    states = None if folder is None else folder / "checkpoints"
-    rows = _tracked.Rows(folder, None if states is None else checkpoints.latest(states))
-
-    def look(t: int, params: Any) -> None:
-        rows.add(_look(subject, settings.reduce, t, params, progress))
-
-    asked = dataclasses.asdict(settings) | {
-        "dataset": dataset.name,
-        "graphs and splits": checkpoints.digest(
-            [one.matrix for one in subject.graphs], subject.splits, subject.ideal
-        ),
-    }
-    del asked["num_steps"]  # a finished run may be gone on with
-    result = training.run(
-        rule,
-        subject.data,
-        jax.random.key(settings.seed),
-        num_steps=settings.num_steps,
-        every=settings.every,
-        callback=look,
-        folder=states,
-        settings=asked,
-        progress=progress,
-    )
+    rows, diverged = _followed(subject, dataset.name, settings, folder, progress)
     graphs, synthetic = subject.graphs, family is not None
     return {
         "dataset": dataset.name,
@@ -156,16 +123,16 @@ def run(
         "graphs": [
             {"kept": g.kept, "homophily": round(g.homophily, 6)} for g in graphs
         ],
-        "rows": rows.found,
+        "rows": rows,
         "claims": {}  # of a diverged run nothing can be told
-        if result.diverged >= 0
+        if diverged is not None
         else _tracked.claims(
-            rows.found,
+            rows,
             graphs,
             synthetic=synthetic,
             num_test=int(subject.splits["test"].sum()),
         ),
-        "diverged": None if result.diverged < 0 else int(result.diverged),
+        "diverged": diverged,
         "seconds": {"run": round(time.perf_counter() - began, 4)},
         "peak_memory_bytes": records.peak_memory(),
         "device": str(jax.devices()[0].device_kind),
@@ -219,7 +186,9 @@ def _prepare(
         msg = f"{dataset.name} has several tasks a node; tracking needs one label"
         raise ValueError(msg)
     synthetic = family is not None
-    hold = _fits(dataset.num_nodes, settings.num_graphs, max_bytes, synthetic=synthetic)
+    hold = _tracked.fits(
+        dataset.num_nodes, settings.num_graphs, max_bytes, synthetic=synthetic
+    )
     x = inputs(dataset, row_normalize=settings.row_normalize)
     kept = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]
     raw = _tracked.raw_graphs(
@@ -243,27 +212,47 @@ def _prepare(
     return _Subject(network, data, graphs, ideal, splits)
 
 
-def _fits(
-    num_nodes: int, num_graphs: int, max_bytes: int | None, *, synthetic: bool
-) -> bool:
-    """Tell whether the Gram matrices of all graphs can be held, too.
+def _followed(
+    subject: _Subject,
+    name: str,
+    settings: Settings,
+    folder: Path | None,
+    progress: Progress | None,
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Train, with looks between; return the rows, and the step that diverged."""
+    rule = training.Rule(
+        subject.network,
+        objectives.sgd(
+            settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        ),
+    )
+    states = None if folder is None else folder / "checkpoints"
+    rows = _tracked.Rows(folder, None if states is None else checkpoints.latest(states))
 
-    Raises:
-        ValueError: not even the kernel fits.
-    """
-    each = num_nodes**2 * jnp.zeros(0).dtype.itemsize
-    limit = records.machine_memory() if max_bytes is None else max_bytes
-    needed = (_WORKING + (num_graphs if synthetic else 1)) * each
-    if limit is None:
-        return True
-    if needed > limit:
-        msg = (
-            f"the kernel of {num_nodes:,} nodes on {num_graphs} graphs takes about "
-            f"{needed / 1e9:.1f} GB and there are {limit / 1e9:.1f}; take a smaller "
-            "graph, or estimates (kernels.stochastic)"
-        )
-        raise ValueError(msg)
-    return needed + num_graphs * each <= limit / 2
+    def look(t: int, params: Any) -> None:
+        rows.add(_look(subject, settings.reduce, t, params, progress))
+
+    asked = dataclasses.asdict(settings) | {
+        "dataset": name,
+        "graphs and splits": checkpoints.digest(
+            [one.matrix for one in subject.graphs], subject.splits, subject.ideal
+        ),
+    }
+    del asked["num_steps"]  # a finished run may be gone on with
+    result = training.run(
+        rule,
+        subject.data,
+        jax.random.key(settings.seed),
+        num_steps=settings.num_steps,
+        every=settings.every,
+        callback=look,
+        folder=states,
+        settings=asked,
+        progress=progress,
+    )
+    return rows.found, None if result.diverged < 0 else int(result.diverged)
 
 
 @functools.partial(jax.jit, static_argnames=("network", "reduce"))

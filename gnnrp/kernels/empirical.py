@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy.typing as npt
 from jaxtyping import Array, Float
@@ -80,8 +79,8 @@ def ntk(
     block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     same = columns is None or columns is rows
-    left_nodes = _nodes("rows", rows, n)
-    right_nodes = left_nodes if same else _nodes("columns", columns, n)
+    left_nodes = _jacobians.nodes("rows", rows, n)
+    right_nodes = left_nodes if same else _jacobians.nodes("columns", columns, n)
     per_node = 1 if reduce in {"sum", "pseudo"} else c
     held = (len(left_nodes) + (0 if same else len(right_nodes))) * per_node * flat.size
     result = len(left_nodes) * len(right_nodes) * (c**2 if reduce == "full" else 1)
@@ -129,7 +128,7 @@ def jacobian(
         ValueError: outputs that are no matrix, no numbers of nodes.
     """
     outputs, flat, shape = _jacobians.flattened(apply_fn, params, x)
-    some = _nodes("nodes", nodes, shape[0])
+    some = _jacobians.nodes("nodes", nodes, shape[0])
     return _jacobians.jacobian(outputs, flat, shape, some, "full", block_size)
 
 
@@ -225,13 +224,9 @@ def trace(
         ValueError: an unknown reduction, outputs that are no matrix.
     """
     _checks.one_of("reduce", reduce, REDUCTIONS)
-    block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     of = _jacobians.gradients(outputs, flat, (n, c), reduce)
-    squares = jax.lax.map(
-        lambda i: jnp.sum(of(i) ** 2), jnp.arange(n), batch_size=min(block_size, n)
-    )
-    total = jnp.sum(squares)
+    total = _sum_of_squares(of, n, block_size)
     return total if reduce in {"full", "sum"} else total / c
 
 
@@ -258,34 +253,18 @@ def squared_norm(
         ValueError: an unknown reduction, outputs that are no matrix.
     """
     _checks.one_of("reduce", reduce, REDUCTIONS)
-    block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     row = _jacobians.row_fn(outputs, flat, c, jnp.arange(n), reduce)
+    return _sum_of_squares(row, n, block_size)
+
+
+def _sum_of_squares(of: Callable[[Array], Array], n: int, block_size: int) -> Array:
+    """Return Σ_i |of(i)|², some nodes at a time."""
+    block_size = min(_checks.count("block_size", block_size, 1), n)
     squares = jax.lax.map(
-        lambda i: jnp.sum(row(i) ** 2), jnp.arange(n), batch_size=min(block_size, n)
+        lambda i: jnp.sum(of(i) ** 2), jnp.arange(n), batch_size=block_size
     )
     return jnp.sum(squares)
-
-
-def _nodes(name: str, given: Any, n: int) -> jax.Array:
-    """Return a set of nodes as indices.
-
-    Raises:
-        ValueError: no set of nodes from 0 to n - 1; not checked where it is traced.
-    """
-    if given is None:
-        return jnp.arange(n)
-    nodes = jnp.asarray(given)
-    if nodes.ndim != 1 or not jnp.issubdtype(nodes.dtype, jnp.integer):
-        msg = (
-            f"{name} must be a list of node numbers, got {nodes.dtype} of shape "
-            f"{nodes.shape}; np.flatnonzero makes one of a mask"
-        )
-        raise ValueError(msg)
-    if not isinstance(nodes, jax.core.Tracer) and nodes.size:
-        _checks.inside(f"the least of {name}", int(nodes.min()), 0, n - 1)
-        _checks.inside(f"the largest of {name}", int(nodes.max()), 0, n - 1)
-    return nodes
 
 
 def _contracted(left: jax.Array, right: jax.Array, reduce: str, c: int) -> jax.Array:

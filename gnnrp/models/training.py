@@ -4,7 +4,6 @@
 the best parameters by validation, saves and resumes, and stops what diverges.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from gnnrp import _checks
-from gnnrp.models import checkpoints, objectives
+from gnnrp.models import _identity, checkpoints, objectives
 from gnnrp.models.gnn import MLP
 from gnnrp.types import LinearMap, MetricFn
 
@@ -154,7 +153,7 @@ def run(
     num_steps = _checks.count("num_steps", num_steps, 0, MOST_STEPS)
     every = _checks.count("every", every, 1)
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
-    _check(rule, data, len(keys) if some else None)
+    _identity.check(rule, data, len(keys) if some else None)
     state = _start(rule, data, keys, some=some)
     resumed = None
     made_with = dict(settings or {})
@@ -162,7 +161,7 @@ def run(
         folder = Path(folder)
         checkpoints.prepare(folder)
         made_with |= {
-            "network": _described(rule.network),
+            "network": _identity.described(rule.network),
             "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
             "data": checkpoints.digest(data, keys),
         }
@@ -188,55 +187,6 @@ def run(
         if folder is not None and (diverged < 0).any():
             checkpoints.save(folder, state, made_with)
     return _result(rule, data, state, losses, diverged, some)
-
-
-def _check(rule: Rule, data: Data, num_seeds: int | None) -> None:
-    """Refuse what would train silently on nothing, or on something else.
-
-    Raises:
-        ValueError: see ``run``.
-        TypeError: see ``run``.
-    """
-    for name, fn in (("loss_fn", rule.loss_fn), ("metric_fn", rule.metric_fn)):
-        if fn is not None and not callable(fn):
-            msg = f"{name} must be a function, got {fn!r}; see objectives and metrics"
-            raise TypeError(msg)
-    if (rule.metric_fn is None) != (data.val is None):
-        msg = "validation nodes and a metric go together, and one of them is missing"
-        raise ValueError(msg)
-    if rule.patience is not None:
-        _checks.count("patience", rule.patience, 0)
-    num_nodes = len(data.targets)
-    for name, mask in (("train", data.train), ("val", data.val)):
-        if mask is None:
-            continue
-        own = mask.ndim == 2 and num_seeds is not None
-        expected = (num_seeds or 1, num_nodes) if own else (num_nodes,)
-        _checks.shape(f"the {name} mask", mask, expected)
-        if mask.dtype != np.bool_:
-            msg = f"the {name} mask must be boolean, got {mask.dtype}"
-            raise ValueError(msg)
-        if not np.asarray(mask).any(axis=-1).all():
-            msg = f"the {name} mask must hold at least one node, and one holds none"
-            raise ValueError(msg)
-    if rule.loss_fn is objectives.cross_entropy:
-        used = np.atleast_2d(np.asarray(data.train)).any(axis=0)
-        bare = used & ~(np.asarray(data.targets) != 0).any(axis=1)
-        if bare.any():
-            msg = f"node {int(np.argmax(bare))} of the train mask has no target"
-            raise ValueError(msg)
-
-
-def _described(network: MLP) -> str:
-    """Return what tells a network from others, in any process: no address."""
-    parts = []
-    for field in dataclasses.fields(network):
-        if field.name not in {"parent", "name"}:
-            value = getattr(network, field.name)
-            if callable(value):
-                value = getattr(value, "__name__", type(value).__name__)
-            parts.append(f"{field.name}={value}")
-    return f"{type(network).__name__}({', '.join(parts)})"
 
 
 # The state is not donated: a callback may keep the parameters it was shown.
