@@ -1,6 +1,5 @@
-"""A layer of a network: how it is drawn, what it takes, and how inputs are dropped."""
+"""A layer of a network: how it is drawn, and what it takes."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gnnrp import spmm
-from gnnrp._spmm_rules import own_transposed
 from gnnrp.types import LinearMap
 
 INITIALIZATIONS = ("uniform", "glorot", "he")
@@ -81,23 +79,6 @@ def read(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
         )
         raise TypeError(msg)
     return x, matrix
-
-
-def dropped(z: Any, keep: jax.Array, share: float) -> Any:
-    """Return inputs without those that are not kept, the others over their share.
-
-    Args:
-        z: dense, or sparse, of which the stored entries are dropped.
-        keep: a bool for each.
-        share: that is kept.
-    """
-    entries = z.data if isinstance(z, spmm.Matrix) else z
-    entries = jnp.where(keep, entries / jnp.asarray(share, entries.dtype), 0)
-    if not isinstance(z, spmm.Matrix):
-        return entries
-    # Of symmetric inputs, what is left is not: reverse mode needs a pattern of its own.
-    transposed = own_transposed(z.pattern, z.transposed, z.shape[0], z.backend)
-    return dataclasses.replace(z, data=entries, transposed=transposed)
 
 
 def _sending(graph: Any) -> LinearMap:

@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from gnnrp import _checks, spmm
-from gnnrp.models._layers import INITIALIZATIONS, Inputs, Linear, dropped, read
+from gnnrp.models._dropout import dropped, kept
+from gnnrp.models._layers import INITIALIZATIONS, Inputs, Linear, read
 from gnnrp.types import Layer, LinearMap
 
 PARAMETERIZATIONS = ("standard", "ntk")
@@ -119,8 +120,7 @@ class MLP(nn.Module):
             return z
         shape = z.data.shape if isinstance(z, spmm.Matrix) else z.shape
         share = 1 - self.dropout
-        keep = jax.random.bernoulli(self.make_rng("dropout"), share, shape)
-        return dropped(z, keep, share)
+        return dropped(z, kept(self.make_rng("dropout"), share, shape), share)
 
 
 class GCN(MLP):
