@@ -10,7 +10,8 @@ Source: Figure 2, Eq. 6; Proposition 3.1.
 """
 
 import dataclasses
-from typing import Any
+import functools
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,19 +29,21 @@ class Config(reproduction.Config):
     step_sizes: tuple[float, ...] = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
     num_steps: int = 100
 
+    SHORT: ClassVar[dict[str, Any]] = {"datasets": ("sbm",), "num_steps": 10}
 
-def run(config: Config) -> reproduction.Outcome:
+
+def run(
+    config: Config, progress: reproduction.Progress = reproduction.silent
+) -> reproduction.Outcome:
     """Return the curves of each data set that is here, and draw them."""
-    if config.quick:
-        config = dataclasses.replace(config, datasets=("sbm",), num_steps=10)
     result, figures, files = {}, {}, {}
     for name in config.datasets:
         beside = published.OGB_TEST.get(name, {})
-        if name != "sbm" and datasets.find(name, config.data_dir) is None:
+        data = reproduction.load(name, config)
+        if data is None:
             result[name] = {"found": published.ABSENT, "published": beside}
             continue
-        data = datasets.load(name, config.data_dir, download=False, seed=config.seed)
-        found = curves(data, config)
+        found = curves(data, config, progress)
         result[name] = {"found": found, "published": beside}
         lines = {
             f"{model}, as published": cell.mean
@@ -57,7 +60,9 @@ def run(config: Config) -> reproduction.Outcome:
     return reproduction.Outcome(result, figures, files)
 
 
-def curves(data: datasets.Dataset, config: Config) -> dict[str, Any]:
+def curves(
+    data: datasets.Dataset, config: Config, progress: reproduction.Progress
+) -> dict[str, Any]:
     """Return test and validation scores in percent after each step, and LP's."""
     matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     power = presets.settings(data.name, has_features=False).power
@@ -70,6 +75,7 @@ def curves(data: datasets.Dataset, config: Config) -> dict[str, Any]:
         step_sizes=config.step_sizes,
         num_steps=config.num_steps,
         metric=metric,
+        callback=functools.partial(progress, data.name),
     )
     y = jnp.asarray(targets)
     start = label.seeds(y, jnp.asarray(split.train[0]))

@@ -7,9 +7,10 @@ Source: Section 6, App. D.2.
 """
 
 import dataclasses
+from typing import Any, ClassVar
 
-from experiments import reproduction
-from gnnrp import datasets, plotting, tracking
+from experiments import published, reproduction
+from gnnrp import plotting, tracking
 from gnnrp.datasets import sbm
 
 QUICK = {"num_steps": 500, "every": 250, "num_graphs": 3}
@@ -22,12 +23,19 @@ class Config(reproduction.Config):
     datasets: tuple[str, ...] = ("sbm", "cora", "texas")
     """With the paper's settings, see ``tracking.PAPER``."""
 
+    SHORT: ClassVar[dict[str, Any]] = {"datasets": ("sbm",)}
 
-def run(config: Config) -> reproduction.Outcome:
+
+def run(
+    config: Config, progress: reproduction.Progress = reproduction.silent
+) -> reproduction.Outcome:
     """Return the rows, the findings and a figure of each data set."""
     result, figures, files = {}, {}, {}
-    for name in ("sbm",) if config.quick else config.datasets:
-        data = datasets.load(name, config.data_dir, seed=config.seed)
+    for name in config.datasets:
+        data = reproduction.load(name, config)
+        if data is None:
+            result[name] = {"found": published.ABSENT}
+            continue
         settings = dataclasses.replace(
             tracking.settings(name),
             seed=config.seed,
@@ -36,7 +44,7 @@ def run(config: Config) -> reproduction.Outcome:
         family = None
         if name == "sbm":
             family = lambda share: sbm.generate(config.seed, homophilic_fraction=share)  # noqa: E731
-        found = tracking.run(data, settings, family=family)
+        found = tracking.run(data, settings, family=family, progress=progress)
         kept = ("settings", "synthetic", "graphs", "rows", "claims", "diverged")
         result[name] = {key: found[key] for key in kept}
         figures[name], files[name] = plotting.evolution(found), data.files

@@ -12,12 +12,13 @@ Source: App. C.3.
 """
 
 import dataclasses
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import reproduction
+from experiments import published, reproduction
 from gnnrp import datasets, graph, plotting, spmm, tracking
 from gnnrp.kernels import empirical
 from gnnrp.models import gnn, objectives, training
@@ -34,12 +35,21 @@ class Config(reproduction.Config):
     num_steps: int = 2000
     learning_rate: float = 1e-2
 
+    SHORT: ClassVar[dict[str, Any]] = {
+        "dataset": "sbm",
+        "num_steps": 50,
+        "num_nodes": 20,
+    }
 
-def run(config: Config) -> reproduction.Outcome:
+
+def run(
+    config: Config, progress: reproduction.Progress = reproduction.silent
+) -> reproduction.Outcome:
     """Train, and return the kernels' blocks and how far apart classes are."""
-    if config.quick:
-        config = dataclasses.replace(config, dataset="sbm", num_steps=50, num_nodes=20)
-    data = datasets.load(config.dataset, config.data_dir, seed=config.seed)
+    data = reproduction.load(config.dataset, config)
+    if data is None:
+        absent = {"dataset": config.dataset, "found": published.ABSENT}
+        return reproduction.Outcome(absent, {}, {})
     matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     x = tracking.inputs(data, row_normalize=False)
     targets = jnp.asarray(datasets.targets(data), matrix.data.dtype)
@@ -51,6 +61,7 @@ def run(config: Config) -> reproduction.Outcome:
         training.Data(x, matrix, targets, mask),
         jax.random.key(config.seed),
         num_steps=config.num_steps,
+        progress=progress,
     ).params
     rng = np.random.default_rng(config.seed)
     nodes = rng.choice(data.num_nodes, config.num_nodes, replace=False)
@@ -68,6 +79,7 @@ def run(config: Config) -> reproduction.Outcome:
         "nc x nc": np.asarray(full).reshape((full.shape[0] * full.shape[1],) * 2),
     }
     result = {
+        "dataset": data.name,
         "nodes": nodes.tolist(),
         "labels": data.labels[nodes].tolist(),
         "c x c": blocks["c x c"].round(4).tolist(),

@@ -10,7 +10,7 @@ Source: the dataset table of App. D.1.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from experiments import published, reproduction
 from gnnrp import datasets
@@ -25,11 +25,17 @@ class Config(reproduction.Config):
     datasets: tuple[str, ...] = datasets.names()
     """All if left out."""
 
+    SHORT: ClassVar[dict[str, Any]] = {"datasets": ("sbm",)}
 
-def run(config: Config) -> reproduction.Outcome:
+
+def run(
+    config: Config, progress: reproduction.Progress = reproduction.silent
+) -> reproduction.Outcome:
     """Return a row a data set."""
-    names = ("sbm",) if config.quick else config.datasets
-    found = {name: row(name, config) for name in names}
+    found = {}
+    for name in config.datasets:
+        progress(name, len(found), len(config.datasets))
+        found[name] = row(name, config)
     files = {name: each.pop("files") for name, each in found.items() if "files" in each}
     return reproduction.Outcome({"datasets": found}, {}, files)
 
@@ -37,9 +43,9 @@ def run(config: Config) -> reproduction.Outcome:
 def row(name: str, config: Config) -> dict[str, Any]:
     """Return what the paper states of a set, and what was counted."""
     stated = datasets.published(name)
-    if name != "sbm" and datasets.find(name, config.data_dir) is None:
+    data = reproduction.load(name, config)
+    if data is None:
         return {"published": stated._asdict(), "found": published.ABSENT}
-    data = datasets.load(name, config.data_dir, download=False, seed=config.seed)
     counted = datasets.statistics(data)
     differs = [
         field

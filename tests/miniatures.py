@@ -204,7 +204,7 @@ OGB_SPLITS = {"arxiv": "time", "proteins": "species", "products": "sales_ranking
 
 
 def ogb(folder: Path, name: str = "arxiv", *, features: bool = False) -> Written:
-    """Twelve nodes; proteins with three tasks, one label of them unknown."""
+    """Twelve nodes; proteins with three tasks, one label unknown, features of edges."""
     num_nodes = 12
     edges = _ring(num_nodes)
     labels = np.arange(num_nodes) % 4
@@ -227,7 +227,11 @@ def ogb(folder: Path, name: str = "arxiv", *, features: bool = False) -> Written
             str(node) for node in range(i, num_nodes, 3)
         ]
     values = None
-    if features:
+    if features and name == "proteins":
+        stored = np.random.default_rng(0).random((num_nodes, 8)).astype(np.float32)
+        files["raw/edge-feat"] = [",".join(map(str, row)) for row in stored]
+        values = (stored + np.roll(stored, 1, axis=0)) / 2  # a ring: edges i - 1 and i
+    elif features:
         values = np.random.default_rng(0).standard_normal((num_nodes, 3))
         values = values.astype(np.float32)
         files["raw/node-feat"] = [",".join(map(str, row)) for row in values]
@@ -265,7 +269,7 @@ LAYOUTS = {
         partial(ogb_reader.read, name="arxiv"),
     ),
     "proteins": (
-        partial(ogb, name="proteins"),
+        partial(ogb, name="proteins", features=True),
         partial(ogb_reader.read, name="proteins"),
     ),
     "products": (

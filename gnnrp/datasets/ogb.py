@@ -10,6 +10,7 @@ from gnnrp.datasets.dataset import Dataset
 
 SPLITS = {"arxiv": "time", "proteins": "species", "products": "sales_ranking"}
 FEATURES = "raw/node-feat.csv.gz"
+EDGE_FEATURES = "raw/edge-feat.csv.gz"
 
 
 def required(name: str) -> tuple[str, ...]:
@@ -27,15 +28,16 @@ def read(folder: Path, name: str) -> Dataset:
 
     Args:
         folder: what OGB calls the dataset's folder, with ``raw`` and ``split`` in it.
-        name: arxiv (directed citations), proteins (112 binary tasks, features only on
-            the edges, which are not read) or products.
+        name: arxiv (directed citations), proteins (112 binary tasks; each node has the
+            mean of its edges' features) or products.
 
     Raises:
         ValueError: a file is damaged or does not fit the others.
 
     Source: Hu et al. 2020.
     """
-    names = [*required(name), *([FEATURES] if (folder / FEATURES).exists() else [])]
+    stored = EDGE_FEATURES if name == "proteins" else FEATURES
+    names = [*required(name), *([stored] if (folder / stored).exists() else [])]
     content = _files.contents(folder, names)
     edge_file, label_file, *count_files = names[:4]
     counts = []
@@ -50,10 +52,12 @@ def read(folder: Path, name: str) -> Dataset:
         edges = _validate.edges(_files.table(content[edge_file], 2), len(labels))
         _expect("edges", edges.shape[1], counts[1])
     features = None
-    if FEATURES in content:
-        with _files.reading(folder / FEATURES, "OGB feature"):
-            features = _validate.features(_files.table(content[FEATURES], floats=True))
-            _expect("rows", len(features), counts[0])
+    if stored in content:
+        with _files.reading(folder / stored, "OGB feature"):
+            features = _validate.features(_files.table(content[stored], floats=True))
+            _expect("rows", len(features), counts[stored == EDGE_FEATURES])
+            if stored == EDGE_FEATURES:
+                features = _mean_of_edges(features, edges, len(labels))
     index = []
     for file in names[4:7]:
         with _files.reading(folder / file, "OGB split"):
@@ -89,6 +93,19 @@ def _labels(
         msg = "a label of a binary task is neither 0, 1 nor nan"
         raise ValueError(msg)
     return tasks, 2
+
+
+def _mean_of_edges(
+    features: Float[np.ndarray, "e d"], edges: Int[np.ndarray, "2 e"], num_nodes: int
+) -> Float[np.ndarray, "n d"]:
+    """Return the mean over the edges at each node, whose ends count alike; else 0."""
+    ends = edges.ravel()
+    degrees = np.maximum(np.bincount(ends, minlength=num_nodes), 1)
+    columns = []
+    for column in features.T:
+        at_ends = np.tile(column.astype(np.float64), 2)
+        columns.append(np.bincount(ends, at_ends, num_nodes) / degrees)
+    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def _expect(what: str, found: int, stated: int) -> None:

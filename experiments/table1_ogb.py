@@ -1,0 +1,169 @@
+"""Table 1: RP and LP beside MLP, SGC and GCN on OGB's sets: scores, time, memory.
+
+    python -m experiments.table1_ogb --data-dir DIR --output reproduced
+    python -m experiments.table1_ogb --quick
+
+LP and RP take the graph alone. Networks are trained where the files hold features;
+proteins has them on its edges, and nodes take the mean of theirs.
+
+Last rows, as in the paper: a step of RP and a step of full-batch training of the GCN,
+compiled, in turns; what either holds in memory; and the time that RP takes to the best
+validation score of the trained GCN, over the GCN's. Steps and memory depend on the
+sizes alone: without features, inputs of the set's own width are drawn at random.
+
+Source: Table 1, Sec. 3.2.
+"""
+
+import dataclasses
+import functools
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import common, published, reproduction, table4_homophilic, trained
+from gnnrp import datasets, graph, pipeline, presets, spmm
+from gnnrp.models import training
+from gnnrp.propagation import residual, similarity
+
+LINES = {"LP": "lp", "majority class": "majority"}
+ABSENT = "not run: features absent"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(reproduction.Config):
+    """Which cells."""
+
+    datasets: tuple[str, ...] = ("arxiv", "proteins", "products")
+    models: tuple[str, ...] = tuple(trained.OGB_RECIPES)
+    num_seeds: int = 3
+    """Networks of a kind."""
+    num_epochs: int = trained.EPOCHS
+    """At most."""
+    repeats: int = 3
+    """Of each step that is timed."""
+
+    SHORT: ClassVar[dict[str, Any]] = {
+        "datasets": ("sbm",),
+        "num_seeds": 2,
+        "num_epochs": 5,
+        "repeats": 1,
+    }
+
+
+def run(
+    config: Config, progress: reproduction.Progress = reproduction.silent
+) -> reproduction.Outcome:
+    """Return scores, and times beside them, of each data set that is here."""
+    result, measured, files = {}, {}, {}
+    for name in config.datasets:
+        beside = {
+            part: table.get(name, {})
+            for part, table in (
+                ("val", published.OGB_VAL), ("test", published.OGB_TEST)
+            )
+        } | {"speed": published.OGB_SPEED.get(name, {})}  # fmt: skip
+        result[name] = {"published": beside, "found": published.ABSENT}
+        data = reproduction.load(name, config)
+        if data is None:
+            continue
+        files[name] = data.files
+        rp = pipeline.run(data, plain(name), progress=progress)
+        networks = train(data, config, progress)
+        found = networks | table4_homophilic.without_weights(rp.record, LINES)
+        result[name] |= {"metric": data.metric, "found": found}
+        measured[name] = speed(data, config)
+        reached = to_accuracy(rp, networks.get("GCN"), measured[name]["seconds a step"])
+        measured[name]["time to accuracy"] = reached
+    return reproduction.Outcome({"datasets": result}, {}, files, measured)
+
+
+def plain(name: str) -> presets.Settings:
+    """Return the settings of RP on the graph alone."""
+    return presets.settings(name, has_features=False)
+
+
+def train(
+    data: datasets.Dataset, config: Config, progress: reproduction.Progress
+) -> dict[str, Any]:
+    """Return the scores of each network; of sets without features, that it has none."""
+    if data.features is None:
+        return dict.fromkeys(config.models, ABSENT)
+    return trained.run(
+        trained.subject(data, config.num_seeds, row_normalize=False),
+        {model: trained.OGB_RECIPES[model] for model in config.models},
+        seed=config.seed,
+        num_epochs=config.num_epochs,
+        progress=progress,
+        title=data.name,
+    )
+
+
+def speed(data: datasets.Dataset, config: Config) -> dict[str, Any]:
+    """Return seconds and bytes of a step of RP and of training a GCN."""
+    data = datasets.with_split(data, 0)
+    mask = np.asarray(data.splits.train[0])
+    targets = jnp.nan_to_num(jnp.asarray(datasets.targets(data)))
+    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    S = similarity.on_support(similarity.Power(matrix, plain(data.name).power), mask)
+    wide = datasets.published(data.name).num_features
+    wide = wide if data.features is None else data.features.shape[1]
+    x = jax.random.normal(jax.random.key(config.seed), (data.num_nodes, wide or 1))
+    learned = training.Data(x, matrix, targets, jnp.asarray(mask))
+    rule = trained.rule(trained.OGB_RECIPES["GCN"], targets.shape[1], data.metric)
+    rule = rule._replace(metric_fn=None, patience=None)
+    state = jax.jit(functools.partial(training.init, rule))(learned, jax.random.key(0))
+    compiled = {
+        "RP": jax.jit(functools.partial(residual.step, step_size=1.0)),
+        "GCN": jax.jit(functools.partial(training.step, rule)),
+    }
+    start = residual.init(targets)
+    arguments = {
+        "RP": (start, S, targets, jnp.asarray(mask)[:, None]),
+        "GCN": (state, learned),
+    }
+
+    def step(name: str) -> Any:
+        return jax.block_until_ready(compiled[name](*arguments[name]))
+
+    times = common.interleaved(
+        {name: functools.partial(step, name) for name in compiled}, config.repeats
+    )
+    held = {name: common.held(compiled[name], *arguments[name]) for name in compiled}
+    seconds = {name: times[name]["median"] for name in times}
+    return {
+        "inputs": "as stored" if data.features is not None else "drawn",
+        "seconds a step": {name: round(value, 6) for name, value in seconds.items()},
+        "bytes": held,
+        "speedup of a step": round(seconds["GCN"] / seconds["RP"], 3),
+        "memory": round(held["RP"] / held["GCN"], 4),
+    }
+
+
+def to_accuracy(
+    rp: pipeline.Run, network: Any, seconds: dict[str, float]
+) -> dict[str, Any] | str:
+    """Return the steps of RP to the GCN's best validation score, over the GCN's.
+
+    The median of the trained networks is taken; ``ratio`` is None if RP never gets
+    there.
+    """
+    if not isinstance(network, dict):
+        return ABSENT
+    epochs = max(float(np.median(network["best_epochs"])), 1.0)
+    goal, ratio, steps = network["val_mean"], None, None
+    enough = np.asarray(rp.trajectory.val[0]) * 100 >= goal
+    if enough.any():
+        steps = 1 + int(enough.argmax())
+        ratio = steps * seconds["RP"] / (epochs * seconds["GCN"])
+    return {
+        "val": goal,
+        "GCN epochs": epochs,
+        "RP steps": steps,
+        "ratio": None if ratio is None else float(f"{ratio:.4g}"),
+    }
+
+
+if __name__ == "__main__":
+    reproduction.main(Config, run, "table1_ogb")
