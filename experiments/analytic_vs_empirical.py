@@ -1,7 +1,7 @@
 r"""Wide finite GCNs beside the kernel of infinitely wide ones.
 
-    python -m experiments.analytic_vs_empirical
-    python -m experiments.analytic_vs_empirical --widths 64 256 --output results
+    python -m experiments.analytic_vs_empirical --output reproduced
+    python -m experiments.analytic_vs_empirical --widths 64 256
 
 Of each width, some networks are drawn. Their tangent kernel at initialization should
 differ from the infinite one by about width^-1/2, and gradient descent on all weights,
@@ -13,17 +13,15 @@ Source: Def. 4.1 and Sec. 3.1; paper's Fig. 2 shows one width.
 
 import dataclasses
 import functools
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
 from jaxtyping import Array, Float
 
-from experiments import common
+from experiments import common, reproduction
 from gnnrp import datasets, graph, plotting, spmm
 from gnnrp.datasets import sbm
 from gnnrp.kernels import empirical, gntk, structured
@@ -32,7 +30,7 @@ from gnnrp.propagation import exact
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(reproduction.Config):
     """What is drawn and trained."""
 
     widths: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -47,10 +45,10 @@ class Config:
     """d of normal features."""
     num_steps: int = 100
     """Of gradient descent, of size 1 / λ_max of the infinite kernel."""
-    seed: int = 0
-    """Of the graph, the features and the networks."""
-    output: Path | None = None
-    """A folder for analytic_vs_empirical.json and .png."""
+
+    SHORT: ClassVar[dict[str, Any]] = {
+        "widths": (64, 256, 1024), "num_networks": 6, "num_nodes": 30
+    }  # fmt: skip
 
 
 class World(NamedTuple):
@@ -61,29 +59,25 @@ class World(NamedTuple):
     train: np.ndarray
 
 
-def main(config: Config) -> dict[str, Any]:
-    """Draw, train, print, and return the numbers."""
+def run(
+    config: Config, progress: reproduction.Progress = reproduction.silent
+) -> reproduction.Outcome:
+    """Draw, train, and return the errors of each width and their slopes."""
     common.check_sizes(dataclasses.replace(config, seed=1))
     world = build(config)
     gram = gntk.gram(world.data.x)
     theta = gntk.gcn(world.matrix, gram, depth=config.depth).ntk
-    rows = [measure(world, theta, width, config) for width in config.widths]
-    found = {
-        "settings": dataclasses.asdict(config) | {"output": None},
-        "widths": rows,
-        "slope": {
-            what: slope(config.widths, [row[what]["mean"] for row in rows])
-            for what in ("kernel", "trajectory")
-        },
-        "expected_slope": -0.5,
-    }
-    record = common.finish(found, "analytic_vs_empirical", config.output)
+    rows = []
+    for width in config.widths:
+        progress(f"width {width}", len(rows), len(config.widths))
+        rows.append(measure(world, theta, width, config))
     lines = {
         what: [row[what]["mean"] for row in rows] for what in ("kernel", "trajectory")
     }
-    figure = plotting.convergence(list(config.widths), lines, record["slope"])
-    common.write_figure(figure, "analytic_vs_empirical", config.output)
-    return record
+    slopes = {what: slope(config.widths, line) for what, line in lines.items()}
+    figure = plotting.convergence(list(config.widths), lines, slopes)
+    result = {"widths": rows, "slope": slopes, "expected_slope": -0.5}
+    return reproduction.Outcome(result, {"": figure}, {})
 
 
 def build(config: Config) -> World:
@@ -180,4 +174,4 @@ def summary(errors: list[float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Config))
+    reproduction.main(Config, run, "analytic_vs_empirical")

@@ -8,7 +8,6 @@ import jax
 import pytest
 
 from experiments import (
-    analytic_vs_empirical,
     benchmark_gntk,
     benchmark_ntk,
     benchmark_rp,
@@ -105,18 +104,6 @@ def test_wide_networks_are_measured_beside_their_targets(tmp_path):
     assert found["large"]["peak_gigabytes"] > 0
 
 
-def test_wide_networks_come_near_the_infinite_kernel_and_its_trajectory(tmp_path):
-    config = analytic_vs_empirical.Config(
-        widths=(64, 256, 1024), num_networks=6, num_nodes=30, output=tmp_path
-    )
-    found = analytic_vs_empirical.main(config)
-    for what in ("kernel", "trajectory"):
-        assert -0.7 < found["slope"][what] < -0.3
-        errors = [row[what]["mean"] for row in found["widths"]]
-        assert errors[-1] < 0.1
-    assert (tmp_path / "analytic_vs_empirical.png").exists()
-
-
 def test_finite_kernels_and_training_stand_beside_their_peers(tmp_path):
     config = benchmark_ntk.Config(repeats=1, steps=3, width=4, output=tmp_path)
     found = benchmark_ntk.main(config)
@@ -159,7 +146,6 @@ def test_whole_runs_are_measured_beside_their_targets(tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
-        analytic_vs_empirical.Config(widths=(64, 0)),
         benchmark_gntk.Config(block=0),
         benchmark_rp.Config(powers=(1, 0)),
         benchmark_scaling.Config(columns=-3),

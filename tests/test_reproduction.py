@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import (
+    analytic_vs_empirical,
     figure3_ntk_alignment,
     figure4_ntk_blocks,
     published,
@@ -56,8 +57,8 @@ def test_a_table_that_were_wrong_would_be_found_so():
 
 def test_two_runs_give_the_same_record_but_for_times(tmp_path):
     one, other = (quick(table2_convergence, tmp_path) for _ in "ab")
-    for times in ("seconds", "peak_memory_bytes"):
-        del one[times], other[times]
+    for changes in reproduction.CHANGES:
+        del one[changes], other[changes]
     assert one == other
 
 
@@ -90,6 +91,22 @@ def test_figure_4_measures_how_far_classes_are_apart(tmp_path):
     assert 0 < found["off_class_share"] < 1
     assert 0 < found["relative_difference"] < 2
     assert np.shape(found["c x c"]) == (5, 5)
+
+
+@pytest.mark.slow
+def test_wide_networks_come_near_the_infinite_kernel_and_its_trajectory(tmp_path):
+    found = quick(analytic_vs_empirical, tmp_path)["result"]
+    for what in ("kernel", "trajectory"):
+        assert -0.7 < found["slope"][what] < -0.3
+        errors = [row[what]["mean"] for row in found["widths"]]
+        assert errors[-1] < 0.1
+    assert (tmp_path / "analytic_vs_empirical.png").exists()
+
+
+def test_a_width_below_one_is_refused():
+    config = analytic_vs_empirical.Config(widths=(64, 0))
+    with pytest.raises(ValueError, match=r"must be at least 1, got"):
+        analytic_vs_empirical.run(config)
 
 
 def test_independent_outputs_have_no_share_between_classes():
