@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 ABSENT = "not run: data absent"
+FEATURELESS = "not run: features absent"
 
 
 class Cell(NamedTuple):

@@ -76,7 +76,7 @@ def sections(folder: Path) -> list[Section]:
             continue
         record = json.loads(path.read_text())
         figures = sorted(folder.glob(f"{name}*.png"))
-        made = tables(record["result"])
+        made = tables(record)
         found.append(Section(name, title, made, figures, _made(record)))
     return found
 

@@ -28,7 +28,6 @@ from gnnrp.models import training
 from gnnrp.propagation import residual, similarity
 
 LINES = {"LP": "lp", "majority class": "majority"}
-ABSENT = "not run: features absent"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +88,7 @@ def train(
 ) -> dict[str, Any]:
     """Return the scores of each network; of sets without features, that it has none."""
     if data.features is None:
-        return dict.fromkeys(config.models, ABSENT)
+        return dict.fromkeys(config.models, published.FEATURELESS)
     return trained.run(
         trained.subject(data, config.num_seeds, row_normalize=False),
         {model: trained.OGB_RECIPES[model] for model in config.models},
@@ -150,7 +149,7 @@ def to_accuracy(
     there.
     """
     if not isinstance(network, dict):
-        return ABSENT
+        return published.FEATURELESS
     epochs = max(float(np.median(network["best_epochs"])), 1.0)
     goal, ratio, steps = network["val_mean"], None, None
     enough = np.asarray(rp.trajectory.val[0]) * 100 >= goal

@@ -64,8 +64,8 @@ def columns(
         if data is None:
             continue
         files[name] = data.files
+        found[name] |= {"metric": data.metric, "found": published.FEATURELESS}
         if data.features is not None:
-            found[name]["metric"] = data.metric
             found[name]["found"] = column(data, config, progress)
     return reproduction.Outcome({"datasets": found}, {}, files)
 
