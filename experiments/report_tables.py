@@ -72,7 +72,7 @@ OURS = {"LinearGNN": "SGC", "GNN": "GCN"}
 """What Table 1 calls otherwise."""
 
 
-def _pairs(here: Any, stated: dict[str, Any], model: str) -> list[str]:
+def _pairs(here: Any, stated: dict[str, Any], model: Any) -> list[str]:
     cells = [
         score(here[f"{part}_mean"], here[f"{part}_std"]) if here else "-"
         for part in ("val", "test")
