@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor lint bench reproduce clean
+.PHONY: demo test test-slow test-floor lint bench reproduce notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -56,6 +56,10 @@ reproduce: $(EXPERIMENTS:%=$(REPRODUCED)/%.json)
 $(REPRODUCED)/%.json: | $(STAMP)
 	$(BIN)/python -m experiments.$* --output $(REPRODUCED) \
 		$(if $(DATA),--data-dir $(DATA)) > /dev/null
+
+# The .py are what is edited; the .ipynb beside them are made of these, pictures inside.
+notebooks: $(STAMP)
+	$(BIN)/jupytext --quiet --to ipynb --execute notebooks/*.py
 
 # One environment; made again when the requirements change. neural-tangents comes without
 # what it names as needed: TensorFlow, of which nothing here makes use.
