@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.report_tables import TABLES, Table
+from experiments.report_scores import Table
+from experiments.report_tables import TABLES
 from gnnrp import records
 
 TITLE = "How Graph Neural Networks Learn: the paper's results, reproduced by gnnrp"

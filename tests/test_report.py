@@ -10,6 +10,7 @@ import pytest
 from experiments import (
     published,
     report,
+    report_scores,
     report_tables,
     reproduction,
     table2_convergence,
@@ -82,19 +83,19 @@ def test_scores_stand_beside_the_papers_and_are_judged_by_their_spread():
         "MLP": here | {"test_mean": 60.0},
     }
     column = {"published": stated, "found": found}
-    (table,) = report_tables.scores({"result": {"datasets": {"cora": column}}})
+    (table,) = report_scores.scores({"result": {"datasets": {"cora": column}}})
     cells = {row[0]: row[1:] for row in table.rows}
     assert cells["GCN"] == ["82.30 ± 0.30", "20", "81.90 ± 0.50", "+0.40, within"]
     assert cells["RP"][-1] == "+0.00, within"
     assert cells["SGC"] == ["-", "-", "81.00 ± 0.50", "-"]
     assert cells["MLP"][-2:] == ["-", "-"]
-    far = report_tables.verdict(80.0, 0.3, (81.9, 0.5))
+    far = report_scores.verdict(80.0, 0.3, (81.9, 0.5))
     assert far == "-1.90, beyond"
 
 
 def test_absent_sets_are_named_so_and_show_no_number_of_ours():
     column = {"published": {"RP": (66.01, 0.56)}, "found": published.ABSENT}
-    (table,) = report_tables.scores({"result": {"datasets": {"roman-empire": column}}})
+    (table,) = report_scores.scores({"result": {"datasets": {"roman-empire": column}}})
     assert table.note == published.ABSENT
     assert table.rows == [["RP", "-", "-", "66.01 ± 0.56", "-"]]
     panel = {"published": {}, "found": published.ABSENT}

@@ -1,0 +1,85 @@
+"""The README's tables of the paper's results, from the committed records.
+
+    python -m experiments.results_table
+
+prints the section that stands in README: where each table and figure of the paper comes
+from, and the test scores beside the published ones. Records of ``make reproduce`` that
+are copied to ``experiments/results`` are what it reads.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from experiments import published
+from experiments.report_scores import score, verdict
+from experiments.report_tables import TABLES
+
+RESULTS = Path(__file__).parent / "results"
+MODELS = ("majority class", "LP", "RP, graph alone", "RP", "GCN")
+TITLES = (
+    "majority",
+    "label propagation",
+    "RP",
+    "RP with features",
+    "GCN, trained here",
+)
+
+
+def section(folder: Path) -> str:
+    """Return both tables as Markdown."""
+    return f"{commands()}\n\n{scores(folder)}"
+
+
+def commands() -> str:
+    """Return what makes each table and figure of the paper."""
+    rows = [
+        f"| {title} | `python -m experiments.{name} --data-dir DIR` |"
+        for name, (title, _) in TABLES.items()
+    ]
+    return "\n".join(["| in the paper | command |", "|---|---|", *rows])
+
+
+def scores(folder: Path) -> str:
+    """Return the test scores of each set that is in a record, beside the paper's."""
+    rows = []
+    for table in ("table4_homophilic", "table5_heterophilic", "table1_ogb"):
+        panels = json.loads((folder / f"{table}.json").read_text())["result"][
+            "datasets"
+        ]
+        rows += [
+            row(name, panel, graph_alone=table == "table1_ogb")
+            for name, panel in panels.items()
+        ]
+    header = ["set", *TITLES, "RP, published", "difference"]
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def row(name: str, panel: dict[str, Any], *, graph_alone: bool) -> list[str]:
+    """Return a set's scores; the paper's are of RP with features, but on OGB's sets."""
+    stated, found = panel["published"], panel["found"]
+    stated = (stated["test"] if graph_alone else stated)["RP"]
+    if isinstance(found, str):
+        return [name, *["-"] * len(MODELS), score(*stated), found]
+    compared = found["RP"]
+    if graph_alone:
+        found = found | {"RP, graph alone": found["RP"], "RP": published.FEATURELESS}
+    cells = [
+        "-"
+        if isinstance(cell := found[model], str)
+        else score(cell["test_mean"], cell["test_std"])
+        for model in MODELS
+    ]
+    label = f"{name} (ROC-AUC)" if panel["metric"] == "roc_auc" else name
+    runs = compared["num_seeds"]
+    return [
+        label + (f", {runs} splits" if runs > 1 else ""),
+        *cells,
+        score(*stated),
+        verdict(compared["test_mean"], compared["test_std"] or 0.0, stated),
+    ]
+
+
+if __name__ == "__main__":
+    print(section(RESULTS))
