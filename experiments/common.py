@@ -55,7 +55,7 @@ def check_sizes(config: Any) -> None:
             msg = f"{field.name} must not be empty"
             raise ValueError(msg)
         for each in value if isinstance(value, tuple) else (value,):
-            if isinstance(each, int):
+            if isinstance(each, int) and not isinstance(each, bool):
                 _checks.count(field.name, each, 1)
 
 

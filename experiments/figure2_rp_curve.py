@@ -43,7 +43,8 @@ def run(
         if data is None:
             result[name] = {"found": published.ABSENT, "published": beside}
             continue
-        found = curves(data, config, progress)
+        compute = functools.partial(curves, data, config, progress)
+        found = reproduction.kept(config, "figure2_rp_curve", name, compute)
         result[name] = {"found": found, "published": beside}
         lines = {
             f"{model}, as published": cell.mean

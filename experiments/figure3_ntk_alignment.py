@@ -7,10 +7,11 @@ Source: Section 6, App. D.2.
 """
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 from experiments import published, reproduction
-from gnnrp import plotting, tracking
+from gnnrp import datasets, plotting, tracking
 from gnnrp.datasets import sbm
 
 QUICK = {"num_steps": 500, "every": 250, "num_graphs": 3}
@@ -36,19 +37,27 @@ def run(
         if data is None:
             result[name] = {"found": published.ABSENT}
             continue
-        settings = dataclasses.replace(
-            tracking.settings(name),
-            seed=config.seed,
-            **(QUICK if config.quick else {}),
-        )
-        family = None
-        if name == "sbm":
-            family = lambda share: sbm.generate(config.seed, homophilic_fraction=share)  # noqa: E731
-        found = tracking.run(data, settings, family=family, progress=progress)
-        kept = ("settings", "synthetic", "graphs", "rows", "claims", "diverged")
-        result[name] = {key: found[key] for key in kept}
+        compute = functools.partial(panel, data, config, progress)
+        found = reproduction.kept(config, "figure3_ntk_alignment", name, compute)
+        result[name] = found
         figures[name], files[name] = plotting.evolution(found), data.files
     return reproduction.Outcome(result, figures, files)
+
+
+def panel(
+    data: datasets.Dataset, config: Config, progress: reproduction.Progress
+) -> dict[str, Any]:
+    """Return what tracking a network on a data set finds, without times."""
+    short = QUICK if config.quick else {}
+    settings = dataclasses.replace(
+        tracking.settings(data.name), seed=config.seed, **short
+    )
+    family = None
+    if data.name == "sbm":
+        family = lambda share: sbm.generate(config.seed, homophilic_fraction=share)  # noqa: E731
+    found = tracking.run(data, settings, family=family, progress=progress)
+    names = ("dataset", "settings", "synthetic", "graphs", "rows", "claims", "diverged")
+    return {name: found[name] for name in names}
 
 
 if __name__ == "__main__":

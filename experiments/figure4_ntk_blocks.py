@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import published, reproduction
-from gnnrp import datasets, graph, plotting, spmm, tracking
+from gnnrp import _checks, datasets, graph, plotting, spmm, tracking
 from gnnrp.kernels import empirical
 from gnnrp.models import gnn, objectives, training
 
@@ -50,6 +50,7 @@ def run(
     if data is None:
         absent = {"dataset": config.dataset, "found": published.ABSENT}
         return reproduction.Outcome(absent, {}, {})
+    _checks.count("num_nodes", config.num_nodes, 1, data.num_nodes)
     matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     x = tracking.inputs(data, row_normalize=False)
     targets = jnp.asarray(datasets.targets(data), matrix.data.dtype)

@@ -29,8 +29,9 @@ import numpy as np
 import scipy.sparse
 
 from experiments import published, reproduction
-from gnnrp import datasets, graph, metrics, records, spmm, tracking, wide
-from gnnrp.kernels import gntk, settings
+from gnnrp import datasets, graph, metrics, presets, records, spmm, tracking, wide
+from gnnrp.kernels import gntk
+from gnnrp.kernels import settings as across_graphs
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import exact
 
@@ -75,21 +76,37 @@ def run(
         data = reproduction.load(name, config)
         if data is None:
             continue
-        data, files[name] = datasets.with_split(data, 0), data.files
-        columns = kernels(data, config.depth)
-        finite = networks(data, config, progress)
-        rest = ~data.splits.train[0]
-        found[name] = {
-            setting: {
-                "trained through": through[0],
-                "predicts through": through[1],
-                "infinite": infinite(data, columns[setting]),
-                "restricted": distance(columns["transductive"], columns[setting], rest),
-                "finite": finite[setting],
-            }
-            for setting, through in SETTINGS.items()
-        }
+        files[name] = data.files
+        compute = functools.partial(panel, data, config, progress)
+        found[name] = reproduction.kept(config, "inductive_pmlp", name, compute)
     return reproduction.Outcome({"datasets": found}, {}, files)
+
+
+def panel(
+    data: datasets.Dataset, config: Config, progress: reproduction.Progress
+) -> dict[str, Any]:
+    """Return a row a setting, of the first split.
+
+    Raises:
+        ValueError: a data set of binary tasks.
+    """
+    if data.metric != "accuracy":
+        msg = f"{data.name} has binary tasks; take a set with one of several classes"
+        raise ValueError(msg)
+    data = datasets.with_split(data, 0)
+    columns = kernels(data, config.depth)
+    finite = networks(data, config, progress)
+    rest = ~data.splits.train[0]
+    return {
+        setting: {
+            "trained through": through[0],
+            "predicts through": through[1],
+            "infinite": infinite(data, columns[setting]),
+            "restricted": distance(columns["transductive"], columns[setting], rest),
+            "finite": finite[setting],
+        }
+        for setting, through in SETTINGS.items()
+    }
 
 
 def kernels(data: datasets.Dataset, depth: int) -> dict[str, np.ndarray]:
@@ -98,12 +115,12 @@ def kernels(data: datasets.Dataset, depth: int) -> dict[str, np.ndarray]:
     matrix, gram = spmm.prepare(adjacency), wide.inputs(data)
     index = np.flatnonzero(data.splits.train[0])
     kernel_fn = functools.partial(gntk.gcn, depth=depth)
-    across = functools.partial(settings.across, kernel_fn, gram, index)
+    across = functools.partial(across_graphs.across, kernel_fn, gram, index)
     blocks = {
-        "inductive": settings.inductive(kernel_fn, gram, adjacency, index),
-        "PMLP": across(train=settings.identity, test=matrix),
+        "inductive": across_graphs.inductive(kernel_fn, gram, adjacency, index),
+        "PMLP": across(train=across_graphs.identity, test=matrix),
     }
-    alone = gntk.gcn(settings.identity, gram, depth=depth).ntk
+    alone = gntk.gcn(across_graphs.identity, gram, depth=depth).ntk
     whole = gntk.gcn(matrix, gram, depth=depth).ntk
     found = {name: np.asarray(kernel)[:, index] for name, kernel in (
         ("transductive", whole), ("MLP", alone)
@@ -149,7 +166,8 @@ def networks(
     adjacency = spmm.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
     inside = scipy.sparse.diags_array(data.splits.train[0].astype(adjacency.dtype))
     matrix, part = spmm.prepare(adjacency), spmm.prepare(inside @ adjacency @ inside)
-    x = tracking.inputs(data, row_normalize=data.name != "sbm")
+    settings = presets.settings(data.name, has_features=data.features is not None)
+    x = tracking.inputs(data, row_normalize=settings.row_normalize)
     train, val, test = (jnp.asarray(mask[0]) for mask in data.splits)
     targets = jnp.asarray(datasets.targets(data))
     keys = jax.random.split(jax.random.key(config.seed), config.num_seeds)
@@ -173,14 +191,13 @@ def networks(
         rule = training.Rule(network, optimizer)
         learned = training.Data(x, seen, targets, train)
         params = training.run(rule, learned, keys, num_steps=config.num_epochs).params
-        score = jax.jit(
-            functools.partial(_score, network, metrics.by_name(data.metric))
-        )
-        scores = np.array([
-            score(jax.tree.map(operator.itemgetter(i), params), x, used, targets, parts)
-            for parts in [(val, test)]
+        metric = metrics.by_name(data.metric)
+        score = jax.jit(functools.partial(_score, network, metric))
+        each = (
+            jax.tree.map(operator.itemgetter(i), params)
             for i in range(config.num_seeds)
-        ])
+        )
+        scores = np.array([score(one, x, used, targets, (val, test)) for one in each])
         found[name] = records.summary(*scores.T) | {"num_seeds": config.num_seeds}
     return found
 

@@ -52,12 +52,20 @@ def main() -> None:
     """Read the folder that is named, and write the report beside the records."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m experiments.report FOLDER")
-    for path in write(Path(sys.argv[1])):
+    try:
+        paths = write(Path(sys.argv[1]))
+    except (ValueError, OSError) as error:
+        sys.exit(f"report: {error}")
+    for path in paths:
         print(path)
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the report of a folder of records in all three forms; return the files."""
+    """Write the report of a folder of records in all three forms; return the files.
+
+    Raises:
+        ValueError: no record, or one that is damaged.
+    """
     found = sections(folder)
     paths = []
     for name, render in (("md", markdown), ("tex", latex), ("html", page)):
@@ -68,18 +76,37 @@ def write(folder: Path) -> list[Path]:
 
 
 def sections(folder: Path) -> list[Section]:
-    """Return every experiment in the order of the paper, run or not."""
-    found = []
-    for name, (title, tables) in TABLES.items():
-        path = folder / f"{name}.json"
-        if not path.exists():
-            found.append(Section(name, title, None, [], ""))
-            continue
-        record = json.loads(path.read_text())
-        figures = sorted(folder.glob(f"{name}*.png"))
-        made = tables(record)
-        found.append(Section(name, title, made, figures, _made(record)))
+    """Return every experiment in the order of the paper, run or not.
+
+    Raises:
+        ValueError: no record, or one that is damaged.
+    """
+    found = [section(folder, name) for name in TABLES]
+    if all(one.tables is None for one in found):
+        msg = f"{str(folder)!r} holds no record; make one with {found[0].command}"
+        raise ValueError(msg)
     return found
+
+
+def section(folder: Path, name: str) -> Section:
+    """Return an experiment, run or not.
+
+    Raises:
+        ValueError: its record is damaged, or of an older version.
+    """
+    title, tables = TABLES[name]
+    path = folder / f"{name}.json"
+    if not path.exists():
+        return Section(name, title, None, [], "")
+    try:
+        record = json.loads(path.read_text())
+        figures = [folder / file for file in record.get("figures", [])]
+        made, what = tables(record), _made(record)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        msg = f"{str(path)!r} is damaged or of another version ({reason}); remove it"
+        raise ValueError(msg) from error
+    return Section(name, title, made, [f for f in figures if f.exists()], what)
 
 
 def _made(record: dict[str, Any]) -> str:

@@ -14,9 +14,6 @@ class Table(NamedTuple):
     note: str = ""
 
 
-NETWORKS = {"MLP", "SGC", "GCN", "JKNet", "APPNP"}
-
-
 def score(mean: float | None, std: float | None) -> str:
     """Return a mean with its spread, where there is one."""
     if mean is None:
@@ -24,14 +21,27 @@ def score(mean: float | None, std: float | None) -> str:
     return f"{mean:.2f} ± {std:.2f}" if std else f"{mean:.2f}"
 
 
-def verdict(mean: float, std: float, stated: Any) -> str:
-    """Return the difference to the paper, and whether it is within both spreads.
+def verdict(here: Any, stated: Any) -> str:
+    """Return the difference to the paper, and whether it is within the spread.
 
-    Where neither states a spread, half a unit of the paper's last digit is one.
+    That is the larger of both; where neither has one, less than 0.05 is none.
+
+    Args:
+        here: a row with ``test_mean`` and ``test_std``, or what it says instead.
+        stated: (mean, spread), or None.
     """
-    difference = mean - stated[0]
-    within = abs(difference) <= max(stated[1], std, 0.05)
-    return f"{difference:+.2f}, {'within' if within else 'beyond'}"
+    if not isinstance(here, dict) or here["test_mean"] is None or not stated:
+        return "-"
+    difference = here["test_mean"] - stated[0]
+    spread = max(stated[1], here["test_std"] or 0.0) or 0.05
+    return f"{difference:+.2f}, {'within' if abs(difference) <= spread else 'beyond'}"
+
+
+def cell(here: Any, part: str = "test") -> str:
+    """Return the score of a row, or - where there is none."""
+    if not isinstance(here, dict):
+        return "-"
+    return score(here[f"{part}_mean"], here[f"{part}_std"])
 
 
 def absent(name: str, reason: str = published.ABSENT) -> Table:
@@ -41,40 +51,44 @@ def absent(name: str, reason: str = published.ABSENT) -> Table:
 
 REASONS = {
     ("citeseer", "RP"): (
-        "the settings of the authors' script give 72.7, in float64 as well; K = 4 or "
-        "γ = 30 give 73.0, with less on validation (`gnnrp rp --dataset citeseer "
-        "--power 4`), so other settings were probably used: not proven"
+        "the settings of the authors' script give 72.7 (`gnnrp rp --dataset citeseer`; "
+        "also with `--precision float64`), with `--power 4` or `--gamma 30` it is "
+        "73.0: other settings were probably used, which is not proven"
     ),
     ("photo", "RP"): (
-        "the paper's random splits are not known; on 50 others the mean is 93.4, and "
-        "93.8 with the step chosen on the test nodes "
-        "(`python -m experiments.random_splits`); loops, powers, γ, direction and "
-        "the largest component alone were tried: not explained"
+        "not explained; the paper's random splits are not known, but on 50 others the "
+        "mean is 93.4, and 93.8 with the step chosen on the test nodes "
+        "(`python -m experiments.random_splits`)"
     ),
     ("computers", "RP"): (
-        "the paper's random splits are not known, and it states no spread"
+        "not explained; the paper's random splits are not known, and its spread of 0 "
+        "is none over splits"
     ),
     ("arxiv", "LP"): (
-        "the paper quotes OGB's leaderboard, whose label propagation is another; the "
-        "nearest tried here is the one that holds the labels"
+        "not explained; the paper quotes a leaderboard, whose label propagation is "
+        "another; 1 to 50 hops, the limit at α = 0.9, and holding the labels (another "
+        "row) were tried"
     ),
 }
 """Of a set and a model: why it differs from the paper, or what was tried."""
 
-UNTUNED = "settings are the same for all sets, not tuned; the published ones were"
-UNKNOWN = "not known"
+UNTUNED = (
+    "trained here with settings that are not tuned and the same for all sets of the "
+    "table, on few splits; the published ones were tuned"
+)
+UNKNOWN = "not known, and nothing was tried"
+NETWORKS = {"MLP", "SGC", "GCN", "JKNet", "APPNP"}
 
 
-def why(name: str, rows: list[list[str]], networks: set[str]) -> str:
+def why(name: str, rows: list[list[str]]) -> str:
     """Return a sentence for each row whose last cell tells a difference beyond.
 
     Args:
         name: of the set.
         rows: a model first, the verdict last.
-        networks: models that were trained.
     """
     beyond = [row[0] for row in rows if row[-1].endswith("beyond")]
-    trained = [model for model in beyond if model in networks]
+    trained = [model for model in beyond if model in NETWORKS]
     parts = [
         f"{model}: {REASONS.get((name, model), UNKNOWN)}."
         for model in beyond
@@ -94,44 +108,40 @@ def scores(record: dict[str, Any]) -> list[Table]:
         rows = []
         for model in dict.fromkeys([*stated, *found]):
             here, paper = found.get(model), stated.get(model)
-            rows.append([
-                model,
-                score(here["test_mean"], here["test_std"]) if here else "-",
-                str(here["num_seeds"]) if here else "-",
-                score(*paper) if paper else "-",
-                verdict(here["test_mean"], here["test_std"] or 0.0, paper)
-                if here and paper
-                else "-",
-            ])
-        note = note or why(name, rows, NETWORKS)
+            told = [score(*paper) if paper else "-", verdict(here, paper)]
+            rows.append([model, cell(here), _runs(here), *told])
+        notes = [note, _featureless(found), _diverged(found), why(name, rows)]
         header = ["model", "test, here", "runs", "test, paper", "difference"]
-        tables.append(Table(name, header, rows, note))
+        title = f"{name}, {'ROC-AUC' if name in published.ROC_AUC else 'accuracy'}"
+        tables.append(Table(title, header, rows, " ".join(filter(None, notes))))
     return tables
 
 
 def ogb(record: dict[str, Any]) -> list[Table]:
     """Return the scores of each set, then steps, time and memory beside a GCN's."""
     tables, speed = [], []
+    header = [
+        "model", "val, here", "test, here", "runs", "val, paper", "test, paper",
+        "test, difference",
+    ]  # fmt: skip
     for name, panel in record["result"]["datasets"].items():
         found = {} if panel["found"] == published.ABSENT else panel["found"]
         stated = {
-            part: {OURS.get(model, model): cell for model, cell in cells.items()}
-            for part, cells in panel["published"].items()
+            part: {OURS.get(model, model): pair for model, pair in pairs.items()}
+            for part, pairs in panel["published"].items()
         }
-        note = "" if found else published.ABSENT
-        if published.FEATURELESS in found.values():
-            note = f"MLP, SGC, GCN: {published.FEATURELESS}."
         rows = []
         for model in dict.fromkeys([*stated["test"], *found]):
             here = found.get(model)
-            here = None if isinstance(here, str) else here
-            rows.append([model, *_pairs(here, stated, model)])
-        note = f"{note} {why(name, rows, NETWORKS)}".strip()
-        header = [
-            "model", "val, here", "test, here", "runs", "val, paper", "test, paper",
-            "test, difference",
-        ]  # fmt: skip
-        tables.append(Table(name, header, rows, note))
+            paper = [stated[part].get(model) for part in ("val", "test")]
+            told = [score(*pair) if pair else "-" for pair in paper]
+            compared = verdict(here, paper[1])
+            row = [cell(here, "val"), cell(here), _runs(here), *told, compared]
+            rows.append([model, *row])
+        note = "" if found else published.ABSENT
+        notes = [note, _featureless(found), _diverged(found), why(name, rows)]
+        title = f"{name}, {'ROC-AUC' if name in published.ROC_AUC else 'accuracy'}"
+        tables.append(Table(title, header, rows, " ".join(filter(None, notes))))
         speed += _speed(name, record["measured"].get(name), stated["speed"])
     header = ["set", "RP over full-batch GCN", "here", "paper"]
     note = (
@@ -145,22 +155,22 @@ OURS = {"LinearGNN": "SGC", "GNN": "GCN"}
 """What Table 1 calls otherwise."""
 
 
-def _pairs(here: Any, stated: dict[str, Any], model: Any) -> list[str]:
-    cells = [
-        score(here[f"{part}_mean"], here[f"{part}_std"]) if here else "-"
-        for part in ("val", "test")
+def _runs(here: Any) -> str:
+    return str(here["num_seeds"]) if isinstance(here, dict) else "-"
+
+
+def _featureless(found: dict[str, Any]) -> str:
+    names = [model for model, row in found.items() if row == published.FEATURELESS]
+    return f"{', '.join(names)}: {published.FEATURELESS}." if names else ""
+
+
+def _diverged(found: dict[str, Any]) -> str:
+    names = [
+        model
+        for model, row in found.items()
+        if isinstance(row, dict) and any(step >= 0 for step in row.get("diverged", []))
     ]
-    paper = [stated[part].get(model) for part in ("val", "test")]
-    told = [score(*cell) if cell else "-" for cell in paper]
-    compared = here and paper[1]
-    return [
-        *cells,
-        str(here["num_seeds"]) if here else "-",
-        *told,
-        verdict(here["test_mean"], here["test_std"] or 0.0, paper[1])
-        if compared
-        else "-",
-    ]
+    return f"{', '.join(names)}: training diverged." if names else ""
 
 
 def _speed(name: str, here: dict[str, Any] | None, stated: dict) -> list[list[str]]:
@@ -175,9 +185,8 @@ def _speed(name: str, here: dict[str, Any] | None, stated: dict) -> list[list[st
         "time to accuracy": str(reached or published.ABSENT),
         "memory": _times(here["memory"]),
     }
-    return [
-        [name, what, cell, _times(stated.get(what))] for what, cell in cells.items()
-    ]
+    told = {what: _times(stated.get(what)) for what in cells}
+    return [[name, what, value, told[what]] for what, value in cells.items()]
 
 
 def _times(ratio: float | None) -> str:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import io
+import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,8 +14,8 @@ import jax
 import tyro
 from matplotlib.figure import Figure
 
-from gnnrp import datasets, plotting, records
-from gnnrp.commands import _shared
+from gnnrp import _checks, datasets, plotting, records
+from gnnrp.commands.progress import Bar
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
@@ -28,12 +30,14 @@ class Config:
     output: Path | None = None
     """A folder for the record (JSON) and figures (PNG, PDF)."""
     quick: bool = False
-    """A short version, on generated graphs, for trying out."""
+    """A short version on generated graphs; flags that are given stay."""
     seed: int = 0
     """Of all that is drawn."""
 
     SHORT: ClassVar[dict[str, Any]] = {}
     """What ``quick`` changes."""
+    MODELS: ClassVar[tuple[str, ...]] = ()
+    """What ``models`` may name."""
 
 
 class Outcome(NamedTuple):
@@ -63,7 +67,7 @@ def main(
     """Read the flags, run with a bar, and print and write what came out."""
     config = tyro.cli(kind)
     try:
-        with _shared.Progress(quiet=False) as progress:
+        with Bar(quiet=False) as progress:
             made = record(config, run, name, progress)
     except (ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")
@@ -86,36 +90,105 @@ def record(
     """Run an experiment; return its record, and write it where ``output`` says.
 
     Two runs give the same record but for what ``CHANGES`` names.
+
+    Raises:
+        ValueError: a setting out of its range.
+        PermissionError: the folder cannot be written.
     """
-    if config.quick:
-        config = dataclasses.replace(config, **config.SHORT)
+    config = checked(shortened(config))
     if config.output is not None:  # before hours are spent
         config.output.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
+        if not os.access(config.output, os.W_OK):
+            msg = f"nothing may be written in {str(config.output)!r}"
+            raise PermissionError(msg)
+    commit, began = records.commit(), time.perf_counter()
     found = run(config, progress)
-    settings = dataclasses.asdict(config)
-    del settings["data_dir"], settings["output"]
+    files = {f"{name}_{suffix}" if suffix else name: suffix for suffix in found.figures}
     made = {
         "experiment": name,
-        "settings": settings,
+        "settings": settings(config),
         "result": found.result,
+        "figures": [f"{stem}.png" for stem in files],
         "measured": found.measured,
         "seconds": round(time.perf_counter() - began, 3),
         "peak_memory_bytes": records.peak_memory(),
         "device": str(jax.devices()[0].device_kind),
         "versions": records.versions(),
-        "commit": records.commit(),
+        "commit": commit,
         "files": found.files,
     }
     if config.output is not None:
-        for suffix, figure in found.figures.items():
-            stem = config.output / (f"{name}_{suffix}" if suffix else name)
-            png, pdf = stem.with_suffix(".png"), stem.with_suffix(".pdf")
+        for stem, suffix in files.items():
+            figure, target = found.figures[suffix], config.output / stem
+            png, pdf = target.with_suffix(".png"), target.with_suffix(".pdf")
             records.write_atomically(png, plotting.png(figure))
             records.write_atomically(pdf, _pdf(figure))
         target = config.output / f"{name}.json"
         records.write_atomically(target, records.dumps(made).encode())
     return made
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Return what an experiment was asked for, but for folders."""
+    found = dataclasses.asdict(config)
+    del found["data_dir"], found["output"]
+    return found
+
+
+def shortened(config: AnyConfig) -> AnyConfig:
+    """Return the short version, if asked for; what is not at its default stays."""
+    if not config.quick:
+        return config
+    default = {field.name: field.default for field in dataclasses.fields(config)}
+    changes = {
+        name: value
+        for name, value in config.SHORT.items()
+        if getattr(config, name) == default[name]
+    }
+    return dataclasses.replace(config, **changes)
+
+
+def checked(config: AnyConfig) -> AnyConfig:
+    """Refuse names that nothing has, and counts below one.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+    allowed = {"datasets": datasets.names(), "models": config.MODELS}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        for each in value if isinstance(value, tuple) else (value,):
+            if field.name in allowed:
+                _checks.one_of(field.name, each, allowed[field.name])
+            elif isinstance(each, int) and not isinstance(each, bool):
+                _checks.count(field.name, each, 0 if field.name == "seed" else 1)
+    return config
+
+
+def kept(
+    config: Config, experiment: str, part: str, compute: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what is computed of a part, or what an earlier run left of the same.
+
+    Parts lie in the output's folder ``parts``, so that a run that was stopped goes on
+    with the next one. They serve again if seed, settings, versions and commit are the
+    same; in a checkout that has changes, never.
+    """
+    commit = records.commit()
+    if config.output is None or (commit or "").endswith("-dirty"):
+        return compute()
+    key = settings(config) | {"versions": records.versions(), "commit": commit}
+    key.pop("datasets", None)
+    path = config.output / "parts" / f"{experiment}_{part}.json"
+    key = json.loads(records.dumps(key))
+    if path.exists():
+        stored = json.loads(path.read_text())
+        if stored["key"] == key:
+            return stored["value"]
+    value = json.loads(records.dumps(compute()))
+    path.parent.mkdir(exist_ok=True)
+    records.write_atomically(path, records.dumps({"key": key, "value": value}).encode())
+    return value
 
 
 def _pdf(figure: Figure) -> bytes:

@@ -2,15 +2,16 @@
 
     python -m experiments.table4_homophilic --data-dir DIR --output reproduced
 
-Planetoid sets have their public split and twenty networks of each kind; the others ten
-random splits (80/10/10), of which the networks, not RP, take the first three. Label
-propagation, RP without features and the majority class stand beside them. RP has the
-published settings.
+Cora and Citeseer have their public split and twenty networks of each kind, Pubmed
+three; the others ten random splits (80/10/10), of which the networks, not RP, take the
+first three. Label propagation, RP without features and the majority class stand beside
+them. RP has the published settings; networks see features normalized as RP does.
 
-Source: Table 5 (App. E.2).
+Source: Table 4 (App. E.2).
 """
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 from experiments import published, reproduction, trained
@@ -18,7 +19,9 @@ from gnnrp import datasets, pipeline, presets
 
 SETS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 LINES = {"LP": "lp", "RP, graph alone": "rp", "majority class": "majority"}
-"""What ``gnnrp.baselines`` computes, by the name it has in the tables."""
+LINES_ALONE = {"LP": "lp", "majority class": "majority"}
+"""What ``gnnrp.baselines`` computes, by the name it has in the tables; where RP itself
+sees the graph alone, without that line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Config(reproduction.Config):
     num_epochs: int = trained.EPOCHS
     """At most."""
 
+    MODELS: ClassVar[tuple[str, ...]] = tuple(trained.RECIPES)
     SHORT: ClassVar[dict[str, Any]] = {
         "datasets": ("sbm",),
         "num_seeds": 2,
@@ -45,28 +49,26 @@ def run(
     config: Config, progress: reproduction.Progress = reproduction.silent
 ) -> reproduction.Outcome:
     """Return a column a data set."""
-    return columns(config, published.HOMOPHILIC, progress)
+    return columns(config, "table4_homophilic", published.HOMOPHILIC, progress)
 
 
 def columns(
     config: Any,
+    experiment: str,
     stated: dict[str, dict[str, published.Cell]],
     progress: reproduction.Progress,
 ) -> reproduction.Outcome:
     """Return what was found and what is published of each data set."""
     found, files = {}, {}
     for name in config.datasets:
-        beside = {
-            model: cells[name] for model, cells in stated.items() if name in cells
-        }
+        beside = {who: cells[name] for who, cells in stated.items() if name in cells}
         found[name] = {"published": beside, "found": published.ABSENT}
         data = reproduction.load(name, config)
         if data is None:
             continue
         files[name] = data.files
-        found[name] |= {"metric": data.metric, "found": published.FEATURELESS}
-        if data.features is not None:
-            found[name]["found"] = column(data, config, progress)
+        compute = functools.partial(column, data, config, progress)
+        found[name] |= reproduction.kept(config, experiment, name, compute)
     return reproduction.Outcome({"datasets": found}, {}, files)
 
 
@@ -74,8 +76,14 @@ def column(
     data: datasets.Dataset, config: Any, progress: reproduction.Progress
 ) -> dict[str, Any]:
     """Return the scores of RP, what needs no features, and each network."""
-    settings = presets.settings(data.name)
-    rp = pipeline.run(data, settings, progress=progress).record
+    has_features = data.features is not None
+    settings = presets.settings(data.name, has_features=has_features)
+    record = pipeline.run(data, settings, progress=progress).record
+    networks: dict[str, Any] = dict.fromkeys(config.models, published.FEATURELESS)
+    if not has_features:
+        alone = without_weights(record, LINES_ALONE)
+        rows = {"RP": published.FEATURELESS, "RP, graph alone": alone.pop("RP")}
+        return {"metric": data.metric, "found": networks | rows | alone}
     learned = trained.subject(
         data, num_networks(data, config), row_normalize=settings.row_normalize
     )
@@ -87,7 +95,7 @@ def column(
         progress=progress,
         title=data.name,
     )
-    return networks | without_weights(rp, LINES)
+    return {"metric": data.metric, "found": networks | without_weights(record, LINES)}
 
 
 def num_networks(data: datasets.Dataset, config: Any) -> int:

@@ -23,7 +23,7 @@ EPOCHS = 300
 PATIENCE = 50
 EVERY = 25
 LARGE = 10_000
-"""Nodes from which on fewer networks are trained."""
+"""Fewer networks are trained of graphs with more nodes."""
 
 
 class Recipe(NamedTuple):

@@ -99,7 +99,7 @@ SETTINGS: dict[str, Settings] = {
     "cornell": _generalized(1, 1, 0, 1, 1_000, row_normalize=True),
     "wisconsin": _generalized(1, 1, 0, 1, 1_000, row_normalize=True),
 }
-"""Tables 1, 5 and 6; values of the authors' scripts, some of which the text omits."""
+"""Tables 1, 4 and 5; values of the authors' scripts, some of which the text omits."""
 
 PUBLISHED: dict[str, Figure] = {
     "cora": Figure(82.7),

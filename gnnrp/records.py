@@ -125,11 +125,15 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout this package is run from, if it is one."""
+    """Return the commit of the checkout this package is run from, if it is one.
+
+    "-dirty" follows where files that git knows are not as in that commit.
+    """
     folder = Path(__file__).parent
     if not (folder.parent / ".git").exists():
         return None
-    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    command = ["git", "-C", str(folder), *describe]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -57,9 +57,9 @@ print(tables.of_run(run.record))
 # %% [markdown]
 # ## The learning curve
 #
-# Each step is one application of $S$. Validation chooses the step (circle). RP begins
-# where label propagation ends, and usually gains within some steps; after that it
-# starts to fit what does not help the other nodes.
+# Each step is one application of $S$. Validation chooses the step (circle); the grey
+# lines are the majority class, label propagation and RP without features. Later steps
+# fit the labeled nodes ever better, which need not help the others.
 
 # %%
 figure = plotting.learning_curve(run.record, run.trajectory.val, run.trajectory.test)

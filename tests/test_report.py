@@ -3,6 +3,7 @@
 import base64
 import html.parser
 import json
+from pathlib import Path
 
 import jax
 import pytest
@@ -13,6 +14,7 @@ from experiments import (
     report_scores,
     report_tables,
     reproduction,
+    results_table,
     table2_convergence,
     table3_datasets,
 )
@@ -48,7 +50,11 @@ def folder(tmp_path):
             config = module.Config(quick=True, output=tmp_path)
             name = module.__name__.split(".")[-1]
             reproduction.record(config, module.run, name)
+    path = tmp_path / "table2_convergence.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"figures": ["table2_convergence_a.png"]}))
     (tmp_path / "table2_convergence_a.png").write_bytes(b"\x89PNG")
+    (tmp_path / "table2_convergence_of_another_run.png").write_bytes(b"\x89PNG")
     return tmp_path
 
 
@@ -89,8 +95,68 @@ def test_scores_stand_beside_the_papers_and_are_judged_by_their_spread():
     assert cells["RP"][-1] == "+0.00, within"
     assert cells["SGC"] == ["-", "-", "81.00 ± 0.50", "-"]
     assert cells["MLP"][-2:] == ["-", "-"]
-    far = report_scores.verdict(80.0, 0.3, (81.9, 0.5))
+    far = report_scores.verdict(here | {"test_mean": 80.0}, (81.9, 0.5))
     assert far == "-1.90, beyond"
+    none = {"test_mean": None, "test_std": None}
+    assert report_scores.verdict(none, (81.9, 0.5)) == "-"
+    exact = {"test_mean": 82.66, "test_std": 0.0}
+    assert report_scores.verdict(exact, (82.7, 0.0)) == "-0.04, within"
+    assert report_scores.verdict(exact, (82.72, 0.0)) == "-0.06, beyond"
+
+
+def test_what_differs_beyond_the_spread_has_a_reason_or_is_said_not_to_have_one():
+    row = {"num_seeds": 1, "test_mean": 72.7, "test_std": 0.0, "diverged": [-1]}
+    column = {
+        "published": {"RP": (73.0, 0.0), "GCN": (71.6, 0.4), "MLP": (57.1, 0.5)},
+        "found": {
+            "RP": row,
+            "GCN": row | {"test_mean": 60.0, "diverged": [5]},
+            "MLP": row | {"test_mean": 57.2},
+            "JKNet": published.FEATURELESS,
+        },
+    }
+    (table,) = report_scores.scores({"result": {"datasets": {"citeseer": column}}})
+    assert "RP: the settings of the authors' script give 72.7" in table.note
+    assert f"GCN: {report_scores.UNTUNED}" in table.note
+    assert "MLP" not in table.note
+    assert "GCN: training diverged." in table.note
+    assert f"JKNet: {published.FEATURELESS}" in table.note
+    (table,) = report_scores.scores({"result": {"datasets": {"cora": column}}})
+    assert f"RP: {report_scores.UNKNOWN}" in table.note
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"result": {}}', '{"figures": []}'])
+def test_a_damaged_record_is_named_in_one_sentence(tmp_path, text):
+    (tmp_path / "table2_convergence.json").write_text(text)
+    with pytest.raises(ValueError, match=r"table2_convergence.json' is damaged or of"):
+        report.write(tmp_path)
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_a_folder_without_records_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no record; make one with python -m"):
+        report.write(tmp_path)
+
+
+def test_the_tables_of_the_readme_are_made_of_the_records():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    shown = readme.split("<!-- results -->\n")[1].split("\n<!-- /results -->")[0]
+    assert shown == results_table.section(results_table.RESULTS)
+
+
+def test_the_committed_report_is_made_of_the_committed_records():
+    sections = report.sections(results_table.RESULTS)
+    assert all(section.tables for section in sections)
+    text = (results_table.RESULTS / "report.md").read_text()
+    assert text == report.markdown(sections)
+
+
+def test_every_experiment_of_the_paper_has_a_command_in_the_readme():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    for name in report_tables.TABLES:
+        assert f"`python -m experiments.{name}" in readme
+    makefile = (Path(__file__).parents[1] / "Makefile").read_text()
+    assert all(name in makefile for name in report_tables.TABLES)
 
 
 def test_absent_sets_are_named_so_and_show_no_number_of_ours():

@@ -1,6 +1,10 @@
 """The paper's tables and figures run at toy size, write records, and can fail."""
 
+import dataclasses
+import importlib
 import json
+import os
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -8,16 +12,20 @@ import pytest
 
 from experiments import (
     analytic_vs_empirical,
+    figure2_rp_curve,
     figure3_ntk_alignment,
     figure4_ntk_blocks,
+    inductive_pmlp,
     published,
+    report_tables,
     reproduction,
+    table1_ogb,
     table2_convergence,
     table3_datasets,
     table4_homophilic,
     table5_heterophilic,
 )
-from gnnrp import datasets
+from gnnrp import datasets, graph, spmm, types
 from gnnrp.kernels import empirical
 
 
@@ -55,11 +63,29 @@ def test_a_table_that_were_wrong_would_be_found_so():
     assert not row["as_stated"]
 
 
-def test_two_runs_give_the_same_record_but_for_times(tmp_path):
-    one, other = (quick(table2_convergence, tmp_path) for _ in "ab")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "module",
+    [
+        table1_ogb,
+        table2_convergence,
+        table4_homophilic,
+        figure2_rp_curve,
+        figure3_ntk_alignment,
+        figure4_ntk_blocks,
+        inductive_pmlp,
+        analytic_vs_empirical,
+    ],
+)
+def test_two_runs_give_the_same_record_and_pictures_but_for_times(module, tmp_path):
+    one, other = (quick(module, tmp_path / name) for name in "ab")
     for changes in reproduction.CHANGES:
         del one[changes], other[changes]
     assert one == other
+    for name in one["figures"]:
+        assert (tmp_path / "a" / name).read_bytes() == (
+            tmp_path / "b" / name
+        ).read_bytes()
 
 
 def test_the_dataset_table_counts_in_three_ways_and_names_what_is_absent(
@@ -105,8 +131,148 @@ def test_wide_networks_come_near_the_infinite_kernel_and_its_trajectory(tmp_path
 
 def test_a_width_below_one_is_refused():
     config = analytic_vs_empirical.Config(widths=(64, 0))
-    with pytest.raises(ValueError, match=r"must be at least 1, got"):
-        analytic_vs_empirical.run(config)
+    with pytest.raises(ValueError, match=r"widths must be at least 1, got 0"):
+        reproduction.checked(config)
+
+
+def test_the_defaults_of_every_experiment_are_allowed():
+    for name in report_tables.TABLES:
+        module = importlib.import_module(f"experiments.{name}")
+        assert reproduction.checked(module.Config()) == module.Config()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (table4_homophilic.Config(datasets=("cora", "corra")), "cora"),
+        (table4_homophilic.Config(models=("GNC",)), "GCN"),
+        (table1_ogb.Config(models=("APPNP",)), "models"),
+        (table4_homophilic.Config(num_seeds=0), "num_seeds must be at least 1, got 0"),
+        (table1_ogb.Config(repeats=-1), "repeats must be at least 1, got -1"),
+        (table2_convergence.Config(seed=-1), "seed must be at least 0, got -1"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_computed(config, message):
+    with pytest.raises(ValueError, match=message):
+        reproduction.record(config, lambda *_: pytest.fail("computed"), "x")
+
+
+@pytest.mark.parametrize(
+    ("module", "change", "message"),
+    [
+        (table2_convergence, {"num_nodes": 6}, "num_nodes must be at least 7, got 6"),
+        (figure4_ntk_blocks, {"num_nodes": 2001}, "at most 2000, got 2001"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(module, change, message):
+    config = reproduction.shortened(module.Config(quick=True, **change))
+    with pytest.raises(ValueError, match=message):
+        module.run(config)
+
+
+def test_binary_tasks_are_refused_where_classes_are_needed(monkeypatch):
+    binary = datasets.load("sbm")._replace(metric="roc_auc", name="minesweeper")
+    monkeypatch.setattr(reproduction, "load", lambda *_: binary)
+    with pytest.raises(ValueError, match="minesweeper has binary tasks"):
+        inductive_pmlp.run(inductive_pmlp.Config(datasets=("minesweeper",)))
+
+
+def test_a_short_version_keeps_what_is_asked_for():
+    config = table4_homophilic.Config(quick=True, num_seeds=7)
+    short = reproduction.shortened(config)
+    assert (short.num_seeds, short.num_epochs) == (7, 5)
+    assert reproduction.shortened(table4_homophilic.Config()).num_epochs == 300
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    config = table2_convergence.Config(output=tmp_path)
+    with pytest.raises(PermissionError, match="nothing may be written in"):
+        reproduction.record(config, lambda *_: pytest.fail("computed"), "x")
+
+
+def test_what_an_interrupted_run_left_is_not_computed_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40)
+    config = table4_homophilic.Config(output=tmp_path)
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"x": 1.5}
+
+    def once(**change):
+        changed = dataclasses.replace(config, **change)
+        return reproduction.kept(changed, "table", "cora", compute)
+
+    assert once() == once() == once(datasets=("cora", "cs")) == {"x": 1.5}
+    assert len(calls) == 1
+    once(seed=1)
+    once(num_epochs=2)
+    assert len(calls) == 3
+    monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40 + "-dirty")
+    once()
+    once()
+    assert len(calls) == 5
+
+
+def test_large_sets_and_random_splits_have_fewer_networks():
+    class Data(NamedTuple):
+        splits: Any
+        num_nodes: int
+
+    def count(num_splits, num_nodes, module=table4_homophilic):
+        data = Data(types.Split(*[np.ones((num_splits, 1))] * 3), num_nodes)
+        return table4_homophilic.num_networks(data, module.Config())
+
+    assert count(1, 2_708) == 20  # Cora
+    assert count(1, 19_717) == 3  # Pubmed
+    assert count(10, 7_650) == 3  # Photo
+    assert count(10, 11_758, table5_heterophilic) == 10  # tolokers
+
+
+def test_label_propagation_that_holds_labels_is_the_dense_iteration():
+    data = datasets.load("sbm")
+    adjacency = graph.normalized_adjacency(data.edges, data.num_nodes)
+    found = table1_ogb.labels_held(data, spmm.prepare(adjacency))
+    A = spmm.to_scipy(adjacency).toarray().astype(float)
+    train, val, test = (mask[0] for mask in data.splits)
+    known = datasets.targets(data) * train[:, None]
+    F = known
+    for _ in range(50):
+        F = np.where(train[:, None], known, A @ F)
+    right = F.argmax(axis=1) == data.labels
+    assert found["test_mean"] == pytest.approx(100 * right[test].mean(), abs=0.2)
+    assert found["val_mean"] == pytest.approx(100 * right[val].mean(), abs=0.4)
+
+
+def test_time_to_accuracy_counts_steps_until_the_goal():
+    class Path(NamedTuple):
+        val: np.ndarray
+
+    class Run(NamedTuple):
+        trajectory: Path
+
+    rp = Run(Path(np.array([[0.5, 0.6, 0.7, 0.6]])))  # after steps 1, 2, 3, 4
+    seconds = {"RP": 2.0, "GCN": 10.0}
+    network = {"val_mean": 65.0, "best_epochs": [10, 30, 50]}
+    found = table1_ogb.to_accuracy(rp, network, seconds)
+    assert (found["RP steps"], found["GCN epochs"]) == (3, 30)
+    assert found["ratio"] == pytest.approx(3 * 2 / (30 * 10))
+    never = table1_ogb.to_accuracy(rp, network | {"val_mean": 71.0}, seconds)
+    assert (never["RP steps"], never["ratio"]) == (None, None)
+    absent = table1_ogb.to_accuracy(rp, published.FEATURELESS, seconds)
+    assert absent == published.FEATURELESS
+
+
+@pytest.mark.slow
+def test_training_without_the_graph_and_testing_with_it_lies_between(tmp_path):
+    found = quick(inductive_pmlp, tmp_path, num_epochs=200)["result"]["datasets"]["sbm"]
+    best = {name: row["infinite"]["test_mean"] for name, row in found.items()}
+    assert best["MLP"] + 5 < best["PMLP"] < best["transductive"] - 5
+    finite = {name: row["finite"]["test_mean"] for name, row in found.items()}
+    assert finite["MLP"] < finite["PMLP"] < finite["transductive"]
+    assert found["transductive"]["restricted"] == 0
+    assert found["PMLP"]["restricted"] > 0.1
 
 
 def test_independent_outputs_have_no_share_between_classes():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import _tracked, cli, datasets, graph, tables, tracking
+from gnnrp import _tracked, cli, datasets, graph, spmm, tables, tracking
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment, empirical
 from gnnrp.models import gnn
@@ -344,3 +344,18 @@ def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, 
     assert "Findings of the paper, in this run:" in text
     assert cli.main(["ntk", "--width", "0"]) == 2
     assert capsys.readouterr().err == "gnnrp: width must be at least 1, got 0\n"
+
+
+def test_inputs_are_sparse_only_where_they_are_thin():
+    thin, thick = (
+        scipy.sparse.random_array((50, 40), density=d, rng=0, format="csr")
+        for d in (0.1, 0.3)
+    )
+    data = sbm.generate(0)._replace(num_nodes=50)
+    found = [
+        tracking.inputs(data._replace(features=x), row_normalize=False)
+        for x in (thin, thick)
+    ]
+    assert isinstance(found[0], spmm.Matrix)
+    assert isinstance(found[1], jax.Array)
+    np.testing.assert_array_equal(found[1], thick.toarray())

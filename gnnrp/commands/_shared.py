@@ -1,8 +1,7 @@
-"""What the commands share: flags, where figures go, and a progress bar."""
+"""What the commands share: flags, and where figures go."""
 
 import dataclasses
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,34 +75,3 @@ def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
         msg = f"the figure cannot go to {str(path)!r}: {reason}"
         raise ValueError(msg)
     return path
-
-
-class Progress:
-    """A bar on standard error, where that is a terminal."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._disable = True if quiet else None  # None: unless it is a terminal
-        self._bar: Any = None
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self._bar is None or self._bar.desc != what:
-            from tqdm import tqdm
-
-            self.__exit__()
-            self._bar = tqdm(
-                total=total,
-                desc=what,
-                leave=False,
-                disable=self._disable,
-                file=sys.stderr,
-            )
-            self._bar.desc = what
-        self._bar.total = total
-        self._bar.update(done - self._bar.n)

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Literal
 
-from gnnrp.commands._shared import OnData, Precision, Progress, target_path
+from gnnrp.commands._shared import OnData, Precision, target_path
+from gnnrp.commands.progress import Bar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Gntk(OnData):
         wide_floats = self.precision == "float64"
         with (
             jax.enable_x64(True) if wide_floats else nullcontext(),
-            Progress(quiet=self.quiet) as progress,
+            Bar(quiet=self.quiet) as progress,
         ):
             record = wide.run(dataset, settings, progress=progress)
         print(records.dumps(record) if self.json else tables.of_depths(record))

@@ -8,10 +8,10 @@ from gnnrp.commands._shared import (
     OnData,
     OptionalFloat,
     OptionalInt,
-    Progress,
     setting,
     target_path,
 )
+from gnnrp.commands.progress import Bar
 
 Manner = Literal["directed", "undirected"]
 Reduce = Literal["trace", "sum", "pseudo"]
@@ -66,7 +66,7 @@ class Ntk(OnData):
         def mixed(share: float) -> Any:
             return sbm.generate(self.seed, homophilic_fraction=share)
 
-        with Progress(quiet=self.quiet) as progress:
+        with Bar(quiet=self.quiet) as progress:
             record = tracking.run(
                 dataset,
                 self._settings(dataset.name),

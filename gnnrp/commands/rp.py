@@ -10,10 +10,10 @@ from gnnrp.commands._shared import (
     OptionalFloat,
     OptionalInt,
     Precision,
-    Progress,
     setting,
     target_path,
 )
+from gnnrp.commands.progress import Bar
 
 Kernel = Literal["gaussian", "laplacian", "linear", "polynomial", "sigmoid", "none"]
 Loss = Literal["squared", "absolute", "sigmoid", "softmax"]
@@ -72,7 +72,7 @@ class Rp(OnData):
         loaded = time.perf_counter() - began
         settings = self._settings(has_features=dataset.features is not None)
         target = target_path(self.plot, f"rp-{dataset.name}.png", quiet=self.json)
-        with Progress(quiet=self.quiet) as progress:
+        with Bar(quiet=self.quiet) as progress:
             result = pipeline.run(
                 dataset, settings, load_seconds=loaded, progress=progress
             )

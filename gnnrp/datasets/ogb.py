@@ -54,10 +54,7 @@ def read(folder: Path, name: str) -> Dataset:
     features = None
     if stored in content:
         with _files.reading(folder / stored, "OGB feature"):
-            features = _validate.features(_files.table(content[stored], floats=True))
-            _expect("rows", len(features), counts[stored == EDGE_FEATURES])
-            if stored == EDGE_FEATURES:
-                features = _mean_of_edges(features, edges, len(labels))
+            features = _features(content[stored], stored, edges, counts)
     index = []
     for file in names[4:7]:
         with _files.reading(folder / file, "OGB split"):
@@ -93,6 +90,14 @@ def _labels(
         msg = "a label of a binary task is neither 0, 1 nor nan"
         raise ValueError(msg)
     return tasks, 2
+
+
+def _features(
+    content: bytes, file: str, edges: Int[np.ndarray, "2 e"], counts: list[int]
+) -> Float[np.ndarray, "n d"]:
+    found = _validate.features(_files.table(content, floats=True))
+    _expect("rows", len(found), counts[file == EDGE_FEATURES])
+    return _mean_of_edges(found, edges, counts[0]) if file == EDGE_FEATURES else found
 
 
 def _mean_of_edges(

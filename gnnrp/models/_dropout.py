@@ -26,10 +26,10 @@ def kept(
 
     Args:
         key: of the draw.
-        share: in (0, 1], taken to 24 binary digits.
+        share: in (0, 1], taken to 24 binary digits, and 2^-24 at least.
         shape: of the result.
     """
-    whole = round(share * 2**DIGITS)
+    whole = max(1, round(share * 2**DIGITS))
     if whole == 2**DIGITS:
         return jnp.ones(shape, bool)
     digits = f"{whole:0{DIGITS}b}".rstrip("0")

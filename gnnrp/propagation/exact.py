@@ -182,7 +182,7 @@ def limit(
     Raises:
         ValueError: a ridge that leaves S_XX + μ I not positive definite.
 
-    Source: Theorem 3.2, Table 4 (App. B.2).
+    Source: Theorem 3.2, Table 2 (App. B.2).
     """
     coefficients = factorization.eigenvectors.T @ initial_residual
     return factorization.rows @ (inverse(factorization, ridge)[:, None] * coefficients)
@@ -228,7 +228,7 @@ def convergence(
     Raises:
         ValueError: a step size that is not positive.
 
-    Source: Table 4 (App. B.2), Theorem 3.2.
+    Source: Table 2 (App. B.2), Theorem 3.2.
     """
     _checks.positive("step_size", step_size)
     values, noise = factorization.eigenvalues, factorization.noise
