@@ -73,8 +73,8 @@ REASONS = {
 """Of a set and a model: why it differs from the paper, or what was tried."""
 
 UNTUNED = (
-    "trained here with settings that are not tuned and the same for all sets of the "
-    "table, on few splits; the published ones were tuned"
+    "trained here with common settings that are not tuned; those of the published ones "
+    "were"
 )
 UNKNOWN = "not known, and nothing was tried"
 NETWORKS = {"MLP", "SGC", "GCN", "JKNet", "APPNP"}

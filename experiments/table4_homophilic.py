@@ -89,7 +89,7 @@ def column(
     )
     networks = trained.run(
         learned,
-        {model: trained.RECIPES[model] for model in config.models},
+        trained.recipes(data, config.models),
         seed=config.seed,
         num_epochs=config.num_epochs,
         progress=progress,

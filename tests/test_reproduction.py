@@ -4,7 +4,6 @@ import dataclasses
 import importlib
 import json
 import os
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,7 +24,7 @@ from experiments import (
     table4_homophilic,
     table5_heterophilic,
 )
-from gnnrp import datasets, graph, spmm, types
+from gnnrp import datasets
 from gnnrp.kernels import empirical
 
 
@@ -69,12 +68,9 @@ def test_a_table_that_were_wrong_would_be_found_so():
     [
         table1_ogb,
         table2_convergence,
-        table4_homophilic,
         figure2_rp_curve,
-        figure3_ntk_alignment,
         figure4_ntk_blocks,
         inductive_pmlp,
-        analytic_vs_empirical,
     ],
 )
 def test_two_runs_give_the_same_record_and_pictures_but_for_times(module, tmp_path):
@@ -213,55 +209,6 @@ def test_what_an_interrupted_run_left_is_not_computed_again(tmp_path, monkeypatc
     once()
     once()
     assert len(calls) == 5
-
-
-def test_large_sets_and_random_splits_have_fewer_networks():
-    class Data(NamedTuple):
-        splits: Any
-        num_nodes: int
-
-    def count(num_splits, num_nodes, module=table4_homophilic):
-        data = Data(types.Split(*[np.ones((num_splits, 1))] * 3), num_nodes)
-        return table4_homophilic.num_networks(data, module.Config())
-
-    assert count(1, 2_708) == 20  # Cora
-    assert count(1, 19_717) == 3  # Pubmed
-    assert count(10, 7_650) == 3  # Photo
-    assert count(10, 11_758, table5_heterophilic) == 10  # tolokers
-
-
-def test_label_propagation_that_holds_labels_is_the_dense_iteration():
-    data = datasets.load("sbm")
-    adjacency = graph.normalized_adjacency(data.edges, data.num_nodes)
-    found = table1_ogb.labels_held(data, spmm.prepare(adjacency))
-    A = spmm.to_scipy(adjacency).toarray().astype(float)
-    train, val, test = (mask[0] for mask in data.splits)
-    known = datasets.targets(data) * train[:, None]
-    F = known
-    for _ in range(50):
-        F = np.where(train[:, None], known, A @ F)
-    right = F.argmax(axis=1) == data.labels
-    assert found["test_mean"] == pytest.approx(100 * right[test].mean(), abs=0.2)
-    assert found["val_mean"] == pytest.approx(100 * right[val].mean(), abs=0.4)
-
-
-def test_time_to_accuracy_counts_steps_until_the_goal():
-    class Path(NamedTuple):
-        val: np.ndarray
-
-    class Run(NamedTuple):
-        trajectory: Path
-
-    rp = Run(Path(np.array([[0.5, 0.6, 0.7, 0.6]])))  # after steps 1, 2, 3, 4
-    seconds = {"RP": 2.0, "GCN": 10.0}
-    network = {"val_mean": 65.0, "best_epochs": [10, 30, 50]}
-    found = table1_ogb.to_accuracy(rp, network, seconds)
-    assert (found["RP steps"], found["GCN epochs"]) == (3, 30)
-    assert found["ratio"] == pytest.approx(3 * 2 / (30 * 10))
-    never = table1_ogb.to_accuracy(rp, network | {"val_mean": 71.0}, seconds)
-    assert (never["RP steps"], never["ratio"]) == (None, None)
-    absent = table1_ogb.to_accuracy(rp, published.FEATURELESS, seconds)
-    assert absent == published.FEATURELESS
 
 
 @pytest.mark.slow
