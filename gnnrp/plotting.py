@@ -138,7 +138,7 @@ def curves(
         title: of the figure.
         label: of the scores.
     """
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = Figure(figsize=(7.6, 4.0), layout="constrained")
     axes = figure.add_subplot()
     shades = colormaps["cividis"].reversed()(np.linspace(0.1, 1, len(values)))
     for (name, curve), color in zip(values.items(), shades, strict=True):
@@ -149,7 +149,7 @@ def curves(
     axes.set_xlabel("step t")
     axes.set_ylabel(label)
     axes.set_title(title)
-    axes.legend(frameon=False, fontsize="small")
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
 
 
