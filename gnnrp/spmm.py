@@ -226,6 +226,16 @@ def rounded(csr: scipy.sparse.csr_array, shape: tuple[int, int]) -> Matrix:
     return _laid_out(larger, None, backend)
 
 
+def as_stored(csr: scipy.sparse.csr_array) -> Matrix:
+    """Return a matrix of just these entries, in this order, equal indices too.
+
+    Args:
+        csr: sorted; matrices of one shape and as many entries share a trace.
+    """
+    backend = _fastest()  # the indices of BCOO are unique
+    return _laid_out(csr, None, "segment_sum" if backend == "bcoo" else backend)
+
+
 def _filled(
     csr: scipy.sparse.csr_array, unit: int, column: int
 ) -> scipy.sparse.csr_array:

@@ -1,0 +1,177 @@
+"""Rows shared by several devices give what one device gives."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+
+from gnnrp import datasets, graph, spmm
+from gnnrp.propagation import sharded
+
+ON_FOUR = """
+import json
+import jax, jax.numpy as jnp, numpy as np, scipy.sparse
+from gnnrp import datasets, graph, metrics, spmm
+from gnnrp.datasets import sbm
+from gnnrp.propagation import residual, sharded, similarity
+from gnnrp.types import Split
+
+mesh = jax.make_mesh((4,), ("nodes",))
+found = {"devices": len(jax.devices())}
+rng = np.random.default_rng(0)
+matrices = {
+    "small": scipy.sparse.random_array((37, 37), density=0.1, rng=rng, format="csr"),
+    "empty rows": scipy.sparse.csr_array(np.diag([1.0, 0, 0, 0, 2.0], k=1)),
+}
+apply = jax.jit(lambda m, v: m(v))
+slope = jax.jit(jax.grad(lambda v, m: jnp.sum(jnp.sin(m(v)))))
+for name, A in matrices.items():
+    x = rng.standard_normal((A.shape[0], 3))
+    layout = sharded.balanced(A, 4, reorder=False)
+    for exchange in sharded.EXCHANGES:
+        m = sharded.prepare(A, layout, mesh, exchange=exchange)
+        v = sharded.spread(layout, x, mesh)
+        one = sharded.spread(layout, x[:, 0], mesh)
+        expected = sharded.collected(layout, slope(v, m))
+        text = apply.lower(m, v).compile().as_text()
+        found[name + ", " + exchange] = {
+            "product": abs(sharded.collected(layout, apply(m, v)) - A @ x).max(),
+            "column": abs(sharded.collected(layout, m(one)) - A @ x[:, 0]).max(),
+            "slope": abs(expected - A.T @ np.cos(A @ x)).max(),
+            "all to all": "all-to-all" in text,
+            "all gather": "all-gather" in text,
+        }
+
+data = sbm.generate(0, block_size=60, num_val=50, num_test=100)
+A = graph.normalized_adjacency(data.edges, data.num_nodes)
+layout = sharded.balanced(A, 4)
+m = sharded.prepare(A, layout, mesh)
+def placed(x):
+    return np.asarray(sharded.spread(layout, x, mesh))
+splits = Split(*[np.stack([placed(mask) for mask in part]) for part in data.splits])
+targets = datasets.targets(data)
+for method in ("iterate", "krylov", "exact"):
+    settings = dict(
+        step_size=1.0, num_steps=50, metric=metrics.accuracy, method=method
+    )
+    one = residual.run(
+        similarity.Power(spmm.prepare(A), 4), targets, data.splits, **settings
+    )
+    four = residual.run(similarity.Power(m, 4), placed(targets), splits, **settings)
+    apart = four.predictions[0][layout.place] - one.predictions[0]
+    found[method] = {
+        "curves": abs(four.test - one.test).max(),
+        "predictions": abs(apart).max() / abs(one.predictions).max(),
+    }
+print(json.dumps(found, default=float))
+"""
+
+
+@pytest.fixture(scope="module")
+def on_four():
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_ENABLE_X64": "1",
+        "JAX_PLATFORMS": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", ON_FOUR], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["devices"] == 4
+    return found
+
+
+@pytest.mark.parametrize("name", ["small", "empty rows"])
+@pytest.mark.parametrize("exchange", sharded.EXCHANGES)
+def test_four_devices_multiply_as_one_and_back(on_four, name, exchange):
+    found = on_four[f"{name}, {exchange}"]
+    assert max(found[what] for what in ("product", "column", "slope")) < 1e-14
+    assert found["all to all"] == (exchange != "gather")
+    assert found["all gather"] == (exchange == "gather")
+
+
+@pytest.mark.parametrize("method", ["iterate", "krylov", "exact"])
+def test_residual_propagation_on_four_devices_is_that_on_one(on_four, method):
+    assert on_four[method]["curves"] == 0
+    assert on_four[method]["predictions"] < 1e-12
+
+
+def ring(num_nodes=12):
+    nodes = np.arange(num_nodes)
+    ones = np.ones(num_nodes)
+    one_way = (ones, (nodes, (nodes + 1) % num_nodes))
+    W = scipy.sparse.coo_array(one_way, shape=(num_nodes, num_nodes)).tocsr()
+    return W + W.T
+
+
+def test_parts_hold_about_as_many_entries():
+    data = datasets.load("sbm")
+    csr = spmm.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
+    layout = sharded.balanced(csr, 7)
+    assert len(set(layout.place.tolist())) == data.num_nodes
+    assert layout.place.max() < layout.parts * layout.rows
+    entries = np.zeros(7)
+    np.add.at(entries, layout.place // layout.rows, np.diff(csr.indptr))
+    assert entries.sum() == csr.nnz
+    assert entries.max() < 1.02 * entries.mean()
+
+
+def test_a_part_lacks_what_its_entries_name_and_others_hold():
+    csr = ring()
+    layout = sharded.balanced(csr, 3, reorder=False)
+    assert layout == (pytest.approx(np.arange(12)), 4, 3)
+    needed, most = sharded.halos(csr, layout)
+    assert most == 1
+    found = [[rows.tolist() for rows in each] for each in needed]
+    assert found == [[[], [4], [11]], [[3], [], [8]], [[0], [7], []]]
+
+
+def test_an_order_that_brings_neighbors_together_makes_borders_small():
+    shuffled = np.random.default_rng(0).permutation(200)
+    csr = ring(200)[shuffled][:, shuffled]
+    most = {
+        reorder: sharded.halos(csr, sharded.balanced(csr, 4, reorder=reorder)).most
+        for reorder in (True, False)
+    }
+    assert most[True] <= 4 < most[False]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 6])
+def test_a_row_that_outweighs_all_others_leaves_one_for_each_part(parts):
+    dense = np.zeros((6, 6))
+    dense[0] = 1
+    layout = sharded.balanced(scipy.sparse.csr_array(dense), parts, reorder=False)
+    assert set(layout.place // layout.rows) == set(range(parts))
+
+
+def test_one_device_is_a_mesh_too():
+    csr = ring()
+    mesh = jax.make_mesh((1,), ("nodes",))
+    layout = sharded.balanced(csr, 1)
+    x = np.random.default_rng(0).standard_normal((12, 2))
+    matrix = sharded.prepare(csr, layout, mesh)
+    found = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
+    np.testing.assert_allclose(found, csr @ x, rtol=1e-14)
+
+
+def test_what_does_not_fit_is_refused():
+    csr = ring()
+    mesh = jax.make_mesh((1,), ("nodes",))
+    layout = sharded.balanced(csr, 1)
+    with pytest.raises(ValueError, match="parts must be at most 12, got 13"):
+        sharded.balanced(csr, 13)
+    with pytest.raises(ValueError, match="one axis of 3 devices, as the layout"):
+        sharded.prepare(csr, sharded.balanced(csr, 3), mesh)
+    with pytest.raises(ValueError, match="exchange must be one of auto, halo, gather"):
+        sharded.prepare(csr, layout, mesh, exchange="hallo")
+    with pytest.raises(ValueError, match="layout is of 12 nodes, the matrix of shape"):
+        sharded.prepare(ring(5), layout, mesh)
+    with pytest.raises(ValueError, match="must have 12 rows, as spread gives it, got"):
+        sharded.prepare(csr, layout, mesh)(jax.numpy.ones((5, 1)))
