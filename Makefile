@@ -19,7 +19,7 @@ test-slow: $(STAMP)
 
 # What depends on jax's inside, on the oldest jax that pyproject.toml admits.
 FLOOR := .venv-floor
-ON_FLOOR := spmm activations gntk blocked infinite gnn training
+ON_FLOOR := spmm activations gntk blocked infinite gnn training sharded
 test-floor:
 	test -d $(FLOOR) || $(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/$(PIP_INSTALL) -e '.[test]' jax==0.8.0 jaxlib==0.8.0
