@@ -235,16 +235,12 @@ def pyg_step(
     torch: Any, csr: Any, labels: np.ndarray, config: Config, notes: list[str]
 ) -> common.Contestant | None:
     """Return PyG's label propagation of as many layers, where it is installed."""
-    try:
-        from torch_geometric.nn import (  # pyright: ignore[reportMissingImports]
-            LabelPropagation,
-        )
-    except ImportError:
-        notes.append("torch_geometric is not installed: not measured")
+    nn = common.pyg_or_none(notes)
+    if nn is None:
         return None
     coo = csr.tocoo()
     index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
-    model = LabelPropagation(num_layers=config.power, alpha=0.9)
+    model = nn.LabelPropagation(num_layers=config.power, alpha=0.9)
     y, mask = torch.from_numpy(labels), torch.arange(len(labels)) % 2 == 0
     return lambda: model(y, index, mask=mask)
 

@@ -106,6 +106,18 @@ def torch_or_none(notes: list[str]) -> Any:
     return torch
 
 
+def pyg_or_none(notes: list[str]) -> Any:
+    """Return torch_geometric.nn, or note that it is not installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by its import
+        try:
+            from torch_geometric import nn  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            notes.append("torch_geometric is not installed: not measured")
+            return None
+    return nn
+
+
 def torch_csr(torch: Any, csr: Any) -> Any:
     """Return a CSR tensor, without torch's remarks on how new its support is."""
     parts = (csr.indptr, csr.indices, csr.data)

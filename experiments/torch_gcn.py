@@ -93,12 +93,8 @@ def _plain(torch: Any, csr: Any, sizes: tuple[int, ...]) -> Any:
 def _pyg(
     csr: Any, sizes: tuple[int, ...], notes: list[str]
 ) -> Callable[[Any], Any] | None:
-    try:
-        from torch_geometric.nn import (  # pyright: ignore[reportMissingImports]
-            GCNConv,
-        )
-    except ImportError:
-        notes.append("torch_geometric is not installed: not measured")
+    nn = common.pyg_or_none(notes)
+    if nn is None:
         return None
     coo = csr.tocoo()
 
@@ -111,7 +107,7 @@ def _pyg(
                 super().__init__()
                 pairs = itertools.pairwise(sizes)
                 self.layers = torch.nn.ModuleList(
-                    GCNConv(*pair, normalize=False) for pair in pairs
+                    nn.GCNConv(*pair, normalize=False) for pair in pairs
                 )
 
             def forward(self, x):
