@@ -44,7 +44,7 @@ def run(
             result[name] = {"found": published.ABSENT, "published": beside}
             continue
         compute = functools.partial(curves, data, config, progress)
-        found = reproduction.kept(config, "figure2_rp_curve", name, compute)
+        found = reproduction.kept(config, "figure2_rp_curve", data, compute)
         result[name] = {"found": found, "published": beside}
         lines = {
             f"{model}, as published": cell.mean

@@ -38,7 +38,7 @@ def run(
             result[name] = {"found": published.ABSENT}
             continue
         compute = functools.partial(panel, data, config, progress)
-        found = reproduction.kept(config, "figure3_ntk_alignment", name, compute)
+        found = reproduction.kept(config, "figure3_ntk_alignment", data, compute)
         result[name] = found
         figures[name], files[name] = plotting.evolution(found), data.files
     return reproduction.Outcome(result, figures, files)

@@ -78,7 +78,7 @@ def run(
             continue
         files[name] = data.files
         compute = functools.partial(panel, data, config, progress)
-        found[name] = reproduction.kept(config, "inductive_pmlp", name, compute)
+        found[name] = reproduction.kept(config, "inductive_pmlp", data, compute)
     return reproduction.Outcome({"datasets": found}, {}, files)
 
 

@@ -30,7 +30,7 @@ class Config:
     output: Path | None = None
     """A folder for the record (JSON) and figures (PNG, PDF)."""
     quick: bool = False
-    """A short version on generated graphs; flags that are given stay."""
+    """A short version on generated graphs; what is not at its default stays."""
     seed: int = 0
     """Of all that is drawn."""
 
@@ -166,20 +166,27 @@ def checked(config: AnyConfig) -> AnyConfig:
 
 
 def kept(
-    config: Config, experiment: str, part: str, compute: Callable[[], dict[str, Any]]
+    config: Config,
+    experiment: str,
+    data: datasets.Dataset,
+    compute: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return what is computed of a part, or what an earlier run left of the same.
+    """Return what is computed of a data set, or what an earlier run left of the same.
 
     Parts lie in the output's folder ``parts``, so that a run that was stopped goes on
-    with the next one. They serve again if seed, settings, versions and commit are the
-    same; in a checkout that has changes, never.
+    with the next one. They serve again if seed, settings, versions, commit and the
+    contents of the files are the same; in a checkout that has changes, never.
     """
     commit = records.commit()
     if config.output is None or (commit or "").endswith("-dirty"):
         return compute()
-    key = settings(config) | {"versions": records.versions(), "commit": commit}
+    key = settings(config) | {
+        "versions": records.versions(),
+        "commit": commit,
+        "files": data.files,
+    }
     key.pop("datasets", None)
-    path = config.output / "parts" / f"{experiment}_{part}.json"
+    path = config.output / "parts" / f"{experiment}_{data.name}.json"
     key = json.loads(records.dumps(key))
     if path.exists():
         stored = json.loads(path.read_text())

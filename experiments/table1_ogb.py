@@ -73,7 +73,7 @@ def run(
             continue
         files[name] = data.files
         compute = functools.partial(panel, data, config, progress)
-        made = reproduction.kept(config, "table1_ogb", name, compute)
+        made = reproduction.kept(config, "table1_ogb", data, compute)
         measured[name] = made.pop("measured")
         result[name] |= made
     return reproduction.Outcome({"datasets": result}, {}, files, measured)

@@ -68,7 +68,7 @@ def columns(
             continue
         files[name] = data.files
         compute = functools.partial(column, data, config, progress)
-        found[name] |= reproduction.kept(config, experiment, name, compute)
+        found[name] |= reproduction.kept(config, experiment, data, compute)
     return reproduction.Outcome({"datasets": found}, {}, files)
 
 

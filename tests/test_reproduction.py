@@ -190,25 +190,27 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatc
 def test_what_an_interrupted_run_left_is_not_computed_again(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40)
     config = table4_homophilic.Config(output=tmp_path)
-    calls = []
+    calls, data = [], datasets.load("sbm")
 
     def compute():
         calls.append(1)
         return {"x": 1.5}
 
-    def once(**change):
+    def once(data=data, **change):
         changed = dataclasses.replace(config, **change)
-        return reproduction.kept(changed, "table", "cora", compute)
+        return reproduction.kept(changed, "table", data, compute)
 
     assert once() == once() == once(datasets=("cora", "cs")) == {"x": 1.5}
     assert len(calls) == 1
     once(seed=1)
     once(num_epochs=2)
     assert len(calls) == 3
+    once(data._replace(files={"edges.csv": "another digest"}), num_epochs=2)
+    assert len(calls) == 4
     monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40 + "-dirty")
     once()
     once()
-    assert len(calls) == 5
+    assert len(calls) == 6
 
 
 @pytest.mark.slow
