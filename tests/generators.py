@@ -2,6 +2,9 @@
 
 import functools
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -180,3 +183,16 @@ def unchecked(fn, *args, **settings):
     while hasattr(fn, "__wrapped__"):
         fn = fn.__wrapped__
     return fn(*args, **settings)
+
+
+def on_four_devices(script: str) -> str:
+    """Return what a script prints in a process of four virtual devices and float64."""
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_ENABLE_X64": "1",
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,10 +1,8 @@
 """Rows shared by several devices give what one device gives."""
 
 import json
-import os
-import subprocess
-import sys
 
+import generators
 import jax
 import numpy as np
 import pytest
@@ -74,16 +72,7 @@ print(json.dumps(found, default=float))
 
 @pytest.fixture(scope="module")
 def on_four():
-    environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "JAX_ENABLE_X64": "1",
-        "JAX_PLATFORMS": "cpu",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", ON_FOUR], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(generators.on_four_devices(ON_FOUR))
     assert found["devices"] == 4
     return found
 
