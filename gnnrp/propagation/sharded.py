@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Shaped
 
@@ -169,8 +170,8 @@ def prepare(
         blocks.append((block, width + 1))
     leaves, structure = _stacked(blocks)
     send = None if gather else _sent(halo, layout)
-    shared = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
-    leaves, send = jax.device_put((leaves, send), shared)
+    leaves = tuple(_on_devices(leaf, mesh) for leaf in leaves)
+    send = None if send is None else _on_devices(send, mesh)
     return Matrix(leaves, send, structure, layout.rows, mesh)
 
 
@@ -189,15 +190,25 @@ def spread(
     shape = (layout.parts * layout.rows, *values.shape[1:])
     placed = np.full(shape, fill, values.dtype)
     placed[layout.place] = values
-    shared = NamedSharding(_automatic(mesh), PartitionSpec(*mesh.axis_names))
-    return jax.device_put(placed, shared)
+    return _on_devices(placed, _automatic(mesh))
 
 
 def collected(
     layout: Layout, placed: Shaped[Array, "m ..."]
 ) -> Shaped[np.ndarray, "n ..."]:
-    """Return the values of all nodes, in their own order, on the host."""
+    """Return the values of all nodes, in their own order, on the host.
+
+    Where several processes share the rows, every one gets all of them.
+    """
+    if not placed.is_fully_addressable:
+        placed = multihost_utils.process_allgather(placed, tiled=True)
     return np.asarray(placed)[layout.place]
+
+
+def _on_devices(stacked: Shaped[np.ndarray, "m ..."], mesh: Mesh) -> jax.Array:
+    """Return an array of which each device holds its rows; a process gives its own."""
+    shared = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
+    return jax.make_array_from_callback(stacked.shape, shared, lambda at: stacked[at])
 
 
 def _automatic(mesh: Mesh) -> Mesh:
