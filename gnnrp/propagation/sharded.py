@@ -24,17 +24,11 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Shaped
 
-from gnnrp import _checks, _order, spmm
+from gnnrp import _checks, spmm
+from gnnrp.propagation.layouts import Layout as Layout
+from gnnrp.propagation.layouts import balanced as balanced
 
 EXCHANGES = ("auto", "halo", "gather")
-
-
-class Layout(NamedTuple):
-    """Where each node stands: ``parts`` ranges of ``rows`` rows, some of them blank."""
-
-    place: Int[np.ndarray, " n"]
-    rows: int
-    parts: int
 
 
 class Halo(NamedTuple):
@@ -94,38 +88,6 @@ class Matrix:
         return found[:, 0] if v.ndim == 1 else found
 
 
-def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
-    """Return a layout in ranges of about as many entries.
-
-    Args:
-        adjacency: A, BCOO or scipy sparse.
-        parts: devices.
-        reorder: put neighbors near each other first (reverse Cuthill-McKee), so that
-            ranges have small borders; needs a symmetric pattern.
-
-    Raises:
-        ValueError: no part, or more parts than nodes.
-    """
-    csr = spmm.to_scipy(adjacency)
-    num_nodes = csr.shape[0]
-    parts = _checks.count("parts", parts, 1, num_nodes)
-    order = _order.closer(csr, True, "bcsr") if reorder else None
-    nodes = np.arange(num_nodes) if order is None else np.asarray(order[0])
-    work = np.cumsum(np.diff(csr.indptr)[nodes] + 1)  # a row is work, even if empty
-    first = np.arange(1, parts)
-    cuts = np.searchsorted(work, work[-1] * first / parts) + 1
-    # Every part has a row, even where a single one outweighs all others.
-    cuts = np.maximum.accumulate(np.maximum(cuts - first, 0)) + first
-    cuts = np.minimum(cuts, num_nodes - parts + first)
-    starts = np.concatenate([[0], cuts, [num_nodes]])
-    rows = int(np.diff(starts).max())
-    part = np.repeat(np.arange(parts), np.diff(starts))
-    place = np.empty(num_nodes, np.int64)
-    place[nodes] = part * rows + np.arange(num_nodes) - starts[part]
-    _checks.int32_indexable(parts * rows, csr.nnz)
-    return Layout(place, rows, parts)
-
-
 def halos(adjacency: Any, layout: Layout) -> Halo:
     """Return the rows that each part takes from each other at a hop."""
     return _halos(_placed(adjacency, layout), layout)
@@ -138,7 +100,7 @@ def prepare(
 
     Args:
         adjacency: A, BCOO or scipy sparse.
-        layout: from ``balanced``, of as many parts as the mesh has devices.
+        layout: from ``layouts``, of as many parts as the mesh has devices.
         mesh: of one axis.
         exchange: "halo": what is lacked; "gather": all rows; "auto": what moves less.
 

@@ -1,0 +1,79 @@
+"""Which part holds which node: ranges of an order, or what a partitioner says."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from gnnrp import _checks, _order, spmm
+
+
+class Layout(NamedTuple):
+    """Where each node stands: ``parts`` ranges of ``rows`` rows, some of them blank."""
+
+    place: Int[np.ndarray, " n"]
+    rows: int
+    parts: int
+
+
+def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
+    """Return a layout in ranges of about as many entries.
+
+    Args:
+        adjacency: A, BCOO or scipy sparse.
+        parts: devices.
+        reorder: put neighbors near each other first (reverse Cuthill-McKee), so that
+            ranges have small borders; needs a symmetric pattern.
+
+    Raises:
+        ValueError: no part, or more parts than nodes.
+    """
+    csr = spmm.to_scipy(adjacency)
+    num_nodes = csr.shape[0]
+    parts = _checks.count("parts", parts, 1, num_nodes)
+    order = _order.closer(csr, True, "bcsr") if reorder else None
+    nodes = np.arange(num_nodes) if order is None else np.asarray(order[0])
+    work = np.cumsum(np.diff(csr.indptr)[nodes] + 1)  # a row is work, even if empty
+    first = np.arange(1, parts)
+    cuts = np.searchsorted(work, work[-1] * first / parts) + 1
+    # Every part has a row, even where a single one outweighs all others.
+    cuts = np.maximum.accumulate(np.maximum(cuts - first, 0)) + first
+    cuts = np.minimum(cuts, num_nodes - parts + first)
+    starts = np.concatenate([[0], cuts, [num_nodes]])
+    rows = int(np.diff(starts).max())
+    part = np.repeat(np.arange(parts), np.diff(starts))
+    place = np.empty(num_nodes, np.int64)
+    place[nodes] = part * rows + np.arange(num_nodes) - starts[part]
+    _checks.int32_indexable(parts * rows, csr.nnz)
+    return Layout(place, rows, parts)
+
+
+def from_parts(part: Int[np.ndarray, " n"], num_parts: int) -> Layout:
+    """Return the layout in which each node stands in the part that is named for it.
+
+    Within a part nodes keep their order. A part may be empty: it is blank.
+
+    Args:
+        part: of each node, from 0 on; what METIS and other partitioners return.
+        num_parts: devices.
+
+    Raises:
+        ValueError: no node or no part, or a node in a part that is not there.
+
+    Example:
+        >>> from_parts(np.array([1, 0, 1, 1]), 2)
+        Layout(place=array([3, 0, 4, 5]), rows=3, parts=2)
+    """
+    part = np.asarray(part, np.int64)
+    num_parts = _checks.count("num_parts", num_parts, 1)
+    _checks.count("the number of nodes", len(part), 1)
+    _checks.count("the least part of a node", part.min(), 0)
+    _checks.count("the greatest part of a node", part.max(), 0, num_parts - 1)
+    sizes = np.bincount(part, minlength=num_parts)
+    rows = int(sizes.max())
+    _checks.int32_indexable(num_parts * rows, 0)
+    nodes = np.argsort(part, kind="stable")
+    before = np.repeat(np.cumsum(sizes) - sizes, sizes)  # nodes of parts before
+    place = np.empty(len(part), np.int64)
+    place[nodes] = part[nodes] * rows + np.arange(len(part)) - before
+    return Layout(place, rows, num_parts)
