@@ -19,6 +19,8 @@ from gnnrp.commands.progress import Bar
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
+Page = Callable[[dict[str, Any]], str]
+"""Makes Markdown of a record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +65,13 @@ def main(
     kind: type[AnyConfig],
     run: Callable[[AnyConfig, Progress], Outcome],
     name: str,
+    page: Page | None = None,
 ) -> None:
     """Read the flags, run with a bar, and print and write what came out."""
     config = tyro.cli(kind)
     try:
         with Bar(quiet=False) as progress:
-            made = record(config, run, name, progress)
+            made = record(config, run, name, progress, page)
     except (ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")
     print(records.dumps(made))
@@ -86,10 +89,12 @@ def record(
     run: Callable[[AnyConfig, Progress], Outcome],
     name: str,
     progress: Progress = silent,
+    page: Page | None = None,
 ) -> dict[str, Any]:
     """Run an experiment; return its record, and write it where ``output`` says.
 
-    Two runs give the same record but for what ``CHANGES`` names.
+    A page, if one is made of the record, is written beside it. Two runs give the same
+    record but for what ``CHANGES`` names.
 
     Raises:
         ValueError: a setting out of its range.
@@ -124,7 +129,11 @@ def record(
             records.write_atomically(png, plotting.png(figure))
             records.write_atomically(pdf, _pdf(figure))
         target = config.output / f"{name}.json"
-        records.write_atomically(target, records.dumps(made).encode())
+        text = records.dumps(made)
+        records.write_atomically(target, text.encode())
+        if page is not None:  # of what can be read again
+            content = page(json.loads(text)).encode()
+            records.write_atomically(target.with_suffix(".md"), content)
     return made
 
 
