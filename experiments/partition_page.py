@@ -80,10 +80,14 @@ def _findings(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
         ]
     for name, rows in measured["papers100M"].items():
         some = [
-            f"{row['hosts']} hosts hold {row['gigabytes']['total']:.0f} GB each"
+            f"{row['hosts']} hosts hold {row['gigabytes']['total']:.0f} GB each "
+            f"(a hop: {', '.join(map(_seconds, row['hop'].values()))} s)"
             for row in rows
         ]
-        lines += [f"- ogbn-papers100M, if as `{name}`: {', '.join(some)}."]
+        lines += [
+            f"- ogbn-papers100M, if as `{name}`: {', '.join(some)}; seconds for links "
+            f"of {', '.join(rows[0]['hop'])} Gbit/s."
+        ]
     return [*lines, ""]
 
 
@@ -162,7 +166,7 @@ def _assumed(record: dict[str, Any]) -> list[str]:
     return [
         "Entries of the largest part x columns / speed, then what a host receives / "
         f"link, and {1e6 * record['settings']['latency']:g} microseconds for each "
-        "other host; nothing overlaps. The speed is that of a whole hop on this "
+        "other host; nothing overlaps. The speed is the best of a whole hop on this "
         f"machine in the natural order of the nodes ({told}; entries x columns a "
         "second, for `generated` on the graph of the two processes, for `papers100M` "
         "on the same with 172 columns), whatever the method; hosts are as this "
@@ -215,7 +219,7 @@ def _processes(record: dict[str, Any]) -> list[str]:
         "result to the one of a single process on one core, in the Frobenius norm, "
         "relative. The predicted product is the single one's seconds times the share "
         "of the entries in the larger part. "
-        f"Medians of {record['settings']['hops']} hops."
+        f"Of {record['settings']['hops']} hops, the fastest, and the median of bytes."
     )
     return [said, "", *table(header, rows)]
 

@@ -62,8 +62,8 @@ class Config(reproduction.Config):
     """Seconds of a message."""
     hosts: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
     """Of ogbn-papers100M."""
-    hops: int = 9
-    """That are timed."""
+    hops: int = 15
+    """That are timed; the fastest counts."""
 
     SHORT: ClassVar[dict[str, Any]] = {
         "dataset": "sbm",
@@ -176,13 +176,16 @@ def parted(
 
 
 def speed(csr: Any, columns: int, repeats: int) -> float:
-    """Return entries times columns that this machine multiplies in a second."""
+    """Return entries times columns that this machine multiplies in a second, at best.
+
+    Others may use the machine too; a median would count them in.
+    """
     matrix = spmm.prepare(csr, reorder=False)
     v = jnp.ones((csr.shape[0], columns), jnp.float32)
     multiply = jax.jit(spmm.matmul)
     product = {"product": lambda: multiply(matrix, v).block_until_ready()}
     times = common.interleaved(product, repeats)
-    return csr.nnz * columns / times["product"]["median"]
+    return csr.nnz * columns / times["product"]["min"]
 
 
 def hops(graph: dict[str, Any], rate: float, config: Config) -> dict[str, Any]:

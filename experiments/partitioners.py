@@ -59,7 +59,8 @@ def metis(csr: Any, most_entries: int, seed: int) -> Partition:
         _, part = pymetis.part_graph(
             parts, graph, vweights=weights, recursive=False, options=options
         )
-        return layouts.from_parts(np.asarray(part), parts)
+        part = np.asarray(part).astype(np.int64)  # numpy calls theirs by another name
+        return layouts.from_parts(part, parts)
 
     return partition
 

@@ -123,18 +123,24 @@ def record(
         "files": found.files,
     }
     if config.output is not None:
-        for stem, suffix in files.items():
-            figure, target = found.figures[suffix], config.output / stem
-            png, pdf = target.with_suffix(".png"), target.with_suffix(".pdf")
-            records.write_atomically(png, plotting.png(figure))
-            records.write_atomically(pdf, _pdf(figure))
-        target = config.output / f"{name}.json"
-        text = records.dumps(made)
-        records.write_atomically(target, text.encode())
-        if page is not None:  # of what can be read again
-            content = page(json.loads(text)).encode()
-            records.write_atomically(target.with_suffix(".md"), content)
+        drawn = {stem: found.figures[suffix] for stem, suffix in files.items()}
+        _write(config.output, made, drawn, page)
     return made
+
+
+def _write(
+    folder: Path, made: dict[str, Any], figures: dict[str, Figure], page: Page | None
+) -> None:
+    """Write a record, and what goes with it, by the name of the file."""
+    for stem, figure in figures.items():
+        png, pdf = (folder / f"{stem}.{kind}" for kind in ("png", "pdf"))
+        records.write_atomically(png, plotting.png(figure))
+        records.write_atomically(pdf, _pdf(figure))
+    text = records.dumps(made)
+    records.write_atomically(folder / f"{made['experiment']}.json", text.encode())
+    if page is not None:  # of what can be read again
+        content = page(json.loads(text)).encode()
+        records.write_atomically(folder / f"{made['experiment']}.md", content)
 
 
 def settings(config: Config) -> dict[str, Any]:
