@@ -170,7 +170,9 @@ def _assumed(record: dict[str, Any]) -> list[str]:
         f"machine in the natural order of the nodes ({told}; entries x columns a "
         "second, for `generated` on the graph of the two processes, for `papers100M` "
         "on the same with 172 columns), whatever the method; hosts are as this "
-        "machine. In brackets: were only the halo sent, without padding.",
+        "machine. If others used it meanwhile, products are predicted too slow; rows "
+        "and bytes do not depend on it. In brackets: were only the halo sent, without "
+        "padding.",
         "",
     ]
 
