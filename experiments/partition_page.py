@@ -221,7 +221,9 @@ def _processes(record: dict[str, Any]) -> list[str]:
         "result to the one of a single process on one core, in the Frobenius norm, "
         "relative. The predicted product is the single one's seconds times the share "
         "of the entries in the larger part. "
-        f"Of {record['settings']['hops']} hops, the fastest, and the median of bytes."
+        f"Of {record['settings']['hops']} hops, the fastest, and the median of bytes. "
+        "Products are timed after the hops: where one takes longer, others used the "
+        "machine."
     )
     return [said, "", *table(header, rows)]
 
