@@ -169,6 +169,7 @@ def _report(found: "Trajectory") -> dict[str, Any]:
         "reason": report.reason,
         "num_steps": report.num_steps,
         "diverged": [bool(x) for x in report.diverged],
+        "divergences": [x and x._asdict() for x in report.divergences],
         "relative_error": report.error,
         "columns": report.columns,
         "convergence": [part._asdict() for part in convergence],

@@ -128,15 +128,18 @@ def warnings(record: dict[str, Any], dataset: datasets.Dataset) -> list[str]:
 
 
 def _growth(report: dict[str, Any]) -> str | None:
-    """Return a sentence on the splits whose residual grew."""
+    """Return a sentence on the splits whose residual grew: when, where, and why."""
     splits = [i for i, bad in enumerate(report["diverged"]) if bad]
     if not splits:
         return None
-    told = report["convergence"]  # empty where steps were iterated
-    why = told[splits[0]]["explanation"] if told else None
-    detail = f" ({why})" if why else "; a smaller --step-size may help"
+    first = report["divergences"][splits[0]]
     where = f" in split(s) {splits}" if len(report["diverged"]) > 1 else ""
-    return f"the residual grew{where}{detail}"
+    safe = first["safe_step_size"]
+    advice = f"; --step-size below {safe:.4g} is safe" if safe and safe > 0 else ""
+    return (
+        f"the residual grew{where}, from step {first['step']} on, most in column "
+        f"{first['column']} ({first['explanation']}){advice}"
+    )
 
 
 def of_datasets(rows: list[dict[str, Any]]) -> str:

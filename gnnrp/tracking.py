@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import _checks, _tracked, graph, metrics, records, spmm
+from gnnrp import _checks, _tracked, checkpoints, graph, metrics, records, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features, structured
-from gnnrp.models import checkpoints, gnn, objectives, training
+from gnnrp.models import gnn, objectives, training
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
@@ -83,6 +83,7 @@ def run(
     *,
     family: _tracked.Family | None = None,
     folder: Path | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -101,6 +102,7 @@ def run(
             from a homophilic share in [0, 1]; makes the run a synthetic one.
         folder: of checkpoints and of ``tracking.jsonl``, a line a look; if it holds a
             run of these settings, it is gone on with.
+        checkpoint_seconds: between two checkpoints.
         max_bytes: refuse what would hold more in n x n arrays; the memory of this
             machine if left out.
         progress: called with what is being done, how far it is, and of how much.
@@ -114,9 +116,11 @@ def run(
     began = time.perf_counter()
     if folder is not None:
         folder = Path(folder)
-        checkpoints.prepare(folder)
+        checkpoints.prepare(folder)  # before hours are spent
     subject = _prepare(dataset, settings, family, max_bytes)
-    rows, diverged = _followed(subject, dataset.name, settings, folder, progress)
+    rows, diverged = _followed(
+        subject, dataset.name, settings, (folder, checkpoint_seconds), progress
+    )
     graphs, synthetic = subject.graphs, family is not None
     return {
         "dataset": dataset.name,
@@ -223,7 +227,7 @@ def _followed(
     subject: _Subject,
     name: str,
     settings: Settings,
-    folder: Path | None,
+    kept: tuple[Path | None, float],
     progress: Progress | None,
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Train, with looks between; return the rows, and the step that diverged."""
@@ -235,6 +239,7 @@ def _followed(
             weight_decay=settings.weight_decay,
         ),
     )
+    folder, seconds = kept
     states = None if folder is None else folder / "checkpoints"
     rows = _tracked.Rows(folder, None if states is None else checkpoints.latest(states))
 
@@ -257,6 +262,7 @@ def _followed(
         callback=look,
         folder=states,
         settings=asked,
+        checkpoint_seconds=seconds,
         progress=progress,
     )
     return rows.found, None if result.diverged < 0 else int(result.diverged)

@@ -137,7 +137,7 @@ def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
 
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        tracking.run(data, SMALL, folder=folder, progress=stop)
+        tracking.run(data, SMALL, folder=folder, checkpoint_seconds=0, progress=stop)
     lines = (folder / "tracking.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 10]
     seen = []

@@ -1,10 +1,11 @@
 """How a run takes its steps: which method serves, and which sends fewest columns."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gnnrp.propagation import _forms, losses
 from gnnrp.propagation.problem import Problem
-from gnnrp.propagation.similarity import product
 from gnnrp.types import LinearMap, ResidualFn
 
 METHODS = ("auto", "exact", "krylov", "iterate")
@@ -33,6 +34,8 @@ def choose(
         obstacle = "some training targets are unknown, so the columns differ in S_XX"
     elif method != "iterate" and not _is_symmetric(similarity, problem):
         obstacle = "the similarity is not symmetric"
+    if method == "exact" and problem.is_shared:
+        obstacle = obstacle or "its eigenvectors are of one machine, rows of several"
     if method != "auto":
         if obstacle and method != "iterate":
             msg = f'method={method!r} does not serve: {obstacle}; use method="iterate"'
@@ -53,9 +56,9 @@ def _columns(problem: Problem, num_steps: int, num_step_sizes: int) -> dict[str,
     the metric, which all methods evaluate at every step.
     """
     width = len(problem.train) * problem.targets.shape[1]
-    sizes = problem.train.sum(axis=1)
+    sizes = np.asarray(problem.train.sum(axis=1))
     columns = {}
-    if sizes.max() <= EXACT_UP_TO:
+    if sizes.max() <= EXACT_UP_TO and not problem.is_shared:
         columns["exact"] = int(sizes.sum())
     vectors = min(num_steps + 1, int(sizes.max()), KRYLOV_VECTORS)
     if _forms.krylov_capacity(problem, KRYLOV_BYTES) >= vectors:
@@ -67,10 +70,18 @@ def _columns(problem: Problem, num_steps: int, num_step_sizes: int) -> dict[str,
 def _is_symmetric(similarity: LinearMap, problem: Problem) -> bool:
     """Compare <u, S v> with <S u, v> for two random vectors on the nodes."""
     num_nodes = problem.targets.shape[0]
-    draw = np.random.default_rng(0).standard_normal((num_nodes, 4))
-    x = draw.astype(problem.targets.dtype)
-    Sx = np.asarray(product(similarity, x))
+    if problem.is_shared:
+        draw = jax.random.normal(jax.random.key(0), (num_nodes, 4))
+    else:
+        draw = np.random.default_rng(0).standard_normal((num_nodes, 4))
+    gap, size = _asymmetry(similarity, draw.astype(problem.targets.dtype))
+    eps = np.finfo(problem.targets.dtype).eps
+    return bool(np.all(np.asarray(gap) <= 100 * eps * np.asarray(size)))
+
+
+@jax.jit
+def _asymmetry(similarity, x):
+    Sx = similarity(x)
     u, v, Su, Sv = x[:, :2], x[:, 2:], Sx[:, :2], Sx[:, 2:]
-    gap = np.abs(np.sum(u * Sv, axis=0) - np.sum(Su * v, axis=0))
-    size = np.linalg.norm(u, axis=0) * np.linalg.norm(Sv, axis=0)
-    return bool(np.all(gap <= 100 * np.finfo(x.dtype).eps * size))
+    gap = jnp.abs(jnp.sum(u * Sv, axis=0) - jnp.sum(Su * v, axis=0))
+    return gap, jnp.linalg.norm(u, axis=0) * jnp.linalg.norm(Sv, axis=0)
