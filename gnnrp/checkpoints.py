@@ -152,6 +152,17 @@ def digest(*trees: Any) -> str:
     return found.hexdigest()
 
 
+def identity(named: dict[str, Any], **trees: Any) -> dict[str, Any]:
+    """Return what tells a run from others, as plain JSON.
+
+    Args:
+        named: settings; functions are told by their names.
+        trees: arrays, told by their contents.
+    """
+    plain = {name: getattr(x, "__qualname__", x) for name, x in named.items()}
+    return plain | {name: digest(tree) for name, tree in trees.items()}
+
+
 def latest(folder: Path) -> int | None:
     """Return the number of the last state in a folder, None where there is none."""
     if not folder.is_dir() or not any(folder.iterdir()):

@@ -1,9 +1,11 @@
 """A data set and settings in, a record of plain numbers out: what commands share."""
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import baselines, datasets, graph, metrics, records, spmm
+from gnnrp import baselines, checkpoints, datasets, graph, metrics, records, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import features, low_rank
 from gnnrp.presets import Settings
@@ -36,6 +38,8 @@ def run(
     settings: Settings,
     *,
     load_seconds: float = 0.0,
+    folder: Path | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
     progress: Progress | None = None,
 ) -> Run:
     """Run RP and its baselines on a data set, with all its splits at once.
@@ -44,6 +48,8 @@ def run(
         dataset: see ``datasets.load``.
         settings: see ``presets.settings``.
         load_seconds: what loading took, for the record.
+        folder: of checkpoints of RP; see ``residual.run``.
+        checkpoint_seconds: between two of them.
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
@@ -55,13 +61,16 @@ def run(
     # Asked for, float64 holds within; a caller's own float64 is never turned off.
     wide = jax.enable_x64(True) if settings.precision == "float64" else nullcontext()
     with wide:
-        return _run(dataset, settings, load_seconds, progress)
+        return _run(
+            dataset, settings, load_seconds, (folder, checkpoint_seconds), progress
+        )
 
 
 def _run(
     dataset: Dataset,
     settings: Settings,
     load_seconds: float,
+    kept: tuple[Path | None, float],
     progress: Progress | None,
 ) -> Run:
     def report(what: str) -> Callable[[int, int], None] | None:
@@ -89,6 +98,9 @@ def _run(
         method=settings.method,
         select=settings.select,
         patience=settings.patience,
+        folder=kept[0],
+        made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
+        checkpoint_seconds=kept[1],
         callback=report("residual propagation"),
     )
     seconds = {

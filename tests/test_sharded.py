@@ -9,14 +9,14 @@ import pytest
 import scipy.sparse
 
 from gnnrp import datasets, graph, spmm
-from gnnrp.propagation import sharded
+from gnnrp.propagation import layouts, sharded
 
 ON_FOUR = """
 import json
 import jax, jax.numpy as jnp, numpy as np, scipy.sparse
 from gnnrp import datasets, graph, metrics, spmm
 from gnnrp.datasets import sbm
-from gnnrp.propagation import residual, sharded, similarity
+from gnnrp.propagation import layouts, residual, sharded, similarity
 from gnnrp.types import Split
 
 mesh = jax.make_mesh((4,), ("nodes",))
@@ -30,7 +30,7 @@ apply = jax.jit(lambda m, v: m(v))
 slope = jax.jit(jax.grad(lambda v, m: jnp.sum(jnp.sin(m(v)))))
 for name, A in matrices.items():
     x = rng.standard_normal((A.shape[0], 3))
-    layout = sharded.balanced(A, 4, reorder=False)
+    layout = layouts.balanced(A, 4, reorder=False)
     for exchange in sharded.EXCHANGES:
         m = sharded.prepare(A, layout, mesh, exchange=exchange)
         v = sharded.spread(layout, x, mesh)
@@ -47,7 +47,7 @@ for name, A in matrices.items():
 
 data = sbm.generate(0, block_size=60, num_val=50, num_test=100)
 A = graph.normalized_adjacency(data.edges, data.num_nodes)
-layout = sharded.balanced(A, 4)
+layout = layouts.balanced(A, 4)
 m = sharded.prepare(A, layout, mesh)
 def placed(x):
     return np.asarray(sharded.spread(layout, x, mesh))
@@ -103,7 +103,7 @@ def ring(num_nodes=12):
 def test_parts_hold_about_as_many_entries():
     data = datasets.load("sbm")
     csr = spmm.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
-    layout = sharded.balanced(csr, 7)
+    layout = layouts.balanced(csr, 7)
     assert len(set(layout.place.tolist())) == data.num_nodes
     assert layout.place.max() < layout.parts * layout.rows
     entries = np.zeros(7)
@@ -114,9 +114,9 @@ def test_parts_hold_about_as_many_entries():
 
 def test_a_part_lacks_what_its_entries_name_and_others_hold():
     csr = ring()
-    layout = sharded.balanced(csr, 3, reorder=False)
+    layout = layouts.balanced(csr, 3, reorder=False)
     assert layout == (pytest.approx(np.arange(12)), 4, 3)
-    needed, most = sharded.halos(csr, layout)
+    needed, most = layouts.halos(csr, layout)
     assert most == 1
     found = [[rows.tolist() for rows in each] for each in needed]
     assert found == [[[], [4], [11]], [[3], [], [8]], [[0], [7], []]]
@@ -126,7 +126,7 @@ def test_an_order_that_brings_neighbors_together_makes_borders_small():
     shuffled = np.random.default_rng(0).permutation(200)
     csr = ring(200)[shuffled][:, shuffled]
     most = {
-        reorder: sharded.halos(csr, sharded.balanced(csr, 4, reorder=reorder)).most
+        reorder: layouts.halos(csr, layouts.balanced(csr, 4, reorder=reorder)).most
         for reorder in (True, False)
     }
     assert most[True] <= 4 < most[False]
@@ -136,14 +136,14 @@ def test_an_order_that_brings_neighbors_together_makes_borders_small():
 def test_a_row_that_outweighs_all_others_leaves_one_for_each_part(parts):
     dense = np.zeros((6, 6))
     dense[0] = 1
-    layout = sharded.balanced(scipy.sparse.csr_array(dense), parts, reorder=False)
+    layout = layouts.balanced(scipy.sparse.csr_array(dense), parts, reorder=False)
     assert set(layout.place // layout.rows) == set(range(parts))
 
 
 def test_one_device_is_a_mesh_too():
     csr = ring()
     mesh = jax.make_mesh((1,), ("nodes",))
-    layout = sharded.balanced(csr, 1)
+    layout = layouts.balanced(csr, 1)
     x = np.random.default_rng(0).standard_normal((12, 2))
     matrix = sharded.prepare(csr, layout, mesh)
     found = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
@@ -153,11 +153,11 @@ def test_one_device_is_a_mesh_too():
 def test_what_does_not_fit_is_refused():
     csr = ring()
     mesh = jax.make_mesh((1,), ("nodes",))
-    layout = sharded.balanced(csr, 1)
+    layout = layouts.balanced(csr, 1)
     with pytest.raises(ValueError, match="parts must be at most 12, got 13"):
-        sharded.balanced(csr, 13)
+        layouts.balanced(csr, 13)
     with pytest.raises(ValueError, match="one axis of 3 devices, as the layout"):
-        sharded.prepare(csr, sharded.balanced(csr, 3), mesh)
+        sharded.prepare(csr, layouts.balanced(csr, 3), mesh)
     with pytest.raises(ValueError, match="exchange must be one of auto, halo, gather"):
         sharded.prepare(csr, layout, mesh, exchange="hallo")
     with pytest.raises(ValueError, match="layout is of 12 nodes, the matrix of shape"):

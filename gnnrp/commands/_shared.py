@@ -53,6 +53,41 @@ class OnData:
         return found if self.split is None else datasets.with_split(found, self.split)
 
 
+@dataclasses.dataclass(frozen=True)
+class Kept(OnData):
+    """The flags of commands whose runs may be gone on with."""
+
+    folder: Path | None = None
+    """Keep checkpoints there, now and then and where Ctrl-C interrupts."""
+    resume: bool = False
+    """Go on with the run in --folder, if it holds one, to the same numbers."""
+    checkpoint_seconds: float = 60
+    """Between two checkpoints, or longer if writing them would slow the run."""
+
+    def check_folder(self, inside: str = "") -> None:
+        """Refuse to touch an earlier run unasked.
+
+        Args:
+            inside: the folder of its checkpoints, in the other one.
+
+        Raises:
+            ValueError: a run is there, or no folder is named.
+        """
+        if self.folder is None:
+            if self.resume:
+                msg = "--resume needs --folder, where the run is"
+                raise ValueError(msg)
+            return
+        from gnnrp import checkpoints
+
+        if not self.resume and checkpoints.started(self.folder / inside):
+            msg = (
+                f"{str(self.folder)!r} holds a run; go on with it by --resume, or "
+                "choose another folder"
+            )
+            raise ValueError(msg)
+
+
 def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
     """Return where the figure goes, refused before anything is computed.
 

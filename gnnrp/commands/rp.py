@@ -6,7 +6,7 @@ import time
 from typing import Annotated, Any, Literal
 
 from gnnrp.commands._shared import (
-    OnData,
+    Kept,
     OptionalFloat,
     OptionalInt,
     Precision,
@@ -27,7 +27,7 @@ _Precision = Annotated[Precision | None, setting(Precision)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rp(OnData):
+class Rp(Kept):
     """Run residual propagation and its baselines on one data set.
 
     Without flags: an embedded graph (a stochastic block model), a table, a figure.
@@ -67,6 +67,7 @@ class Rp(OnData):
         """
         from gnnrp import pipeline, records, tables
 
+        self.check_folder()
         began = time.perf_counter()
         dataset = self.load_dataset()
         loaded = time.perf_counter() - began
@@ -74,7 +75,12 @@ class Rp(OnData):
         target = target_path(self.plot, f"rp-{dataset.name}.png", quiet=self.json)
         with Bar(quiet=self.quiet) as progress:
             result = pipeline.run(
-                dataset, settings, load_seconds=loaded, progress=progress
+                dataset,
+                settings,
+                load_seconds=loaded,
+                folder=self.folder,
+                checkpoint_seconds=self.checkpoint_seconds,
+                progress=progress,
             )
         record = result.record
         for warning in tables.warnings(record, dataset):

@@ -217,18 +217,15 @@ def _identity(
     similarity: LinearMap, problem: Problem, named: dict[str, Any]
 ) -> dict[str, Any]:
     """Return what tells this run from others, as plain JSON."""
-    found = {
-        name: getattr(value, "__qualname__", value) for name, value in named.items()
+    named = named | {
+        "patience": int(named["patience"]),
+        "similarity": checkpoints.described(similarity),
+        "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",
     }
-    found["patience"] = int(found["patience"])
-    found["similarity"] = checkpoints.described(similarity)
-    found["shape"] = f"{problem.targets.dtype}{list(problem.targets.shape)}"
     if problem.is_shared:  # no process sees all of it
-        return found
-    return found | {
-        "graph": checkpoints.digest(similarity),
-        "targets and splits": checkpoints.digest(problem),
-    }
+        return checkpoints.identity(named)
+    trees = {"graph": similarity, "targets and splits": problem}
+    return checkpoints.identity(named, **trees)
 
 
 def _known_product(sent: Callable[[], Array] | None, problem: Problem) -> Array | None:

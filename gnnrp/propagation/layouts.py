@@ -1,0 +1,96 @@
+"""Which nodes each part of a graph holds, and what it lacks at a hop.
+
+A layout gives every part as many rows; where it has fewer nodes, some are blank. A
+blank row is a node without edges, in no mask.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Int
+
+from gnnrp import _checks, _order, spmm
+
+
+class Layout(NamedTuple):
+    """Where each node stands: ``parts`` ranges of ``rows`` rows, some of them blank."""
+
+    place: Int[np.ndarray, " n"]
+    rows: int
+    parts: int
+
+
+class Halo(NamedTuple):
+    """What each part lacks, in the rows of a layout."""
+
+    needed: list[list[Int[np.ndarray, " h"]]]  # by part, of each part: its rows
+    most: int  # rows between two parts, at most
+
+
+def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
+    """Return a layout in ranges of about as many entries.
+
+    Args:
+        adjacency: A, BCOO or scipy sparse.
+        parts: devices.
+        reorder: put neighbors near each other first (reverse Cuthill-McKee), so that
+            ranges have small borders; needs a symmetric pattern.
+
+    Raises:
+        ValueError: no part, or more parts than nodes.
+    """
+    csr = spmm.to_scipy(adjacency)
+    num_nodes = csr.shape[0]
+    parts = _checks.count("parts", parts, 1, num_nodes)
+    order = _order.closer(csr, True, "bcsr") if reorder else None
+    nodes = np.arange(num_nodes) if order is None else np.asarray(order[0])
+    work = np.cumsum(np.diff(csr.indptr)[nodes] + 1)  # a row is work, even if empty
+    first = np.arange(1, parts)
+    cuts = np.searchsorted(work, work[-1] * first / parts) + 1
+    # Every part has a row, even where a single one outweighs all others.
+    cuts = np.maximum.accumulate(np.maximum(cuts - first, 0)) + first
+    cuts = np.minimum(cuts, num_nodes - parts + first)
+    starts = np.concatenate([[0], cuts, [num_nodes]])
+    rows = int(np.diff(starts).max())
+    part = np.repeat(np.arange(parts), np.diff(starts))
+    place = np.empty(num_nodes, np.int64)
+    place[nodes] = part * rows + np.arange(num_nodes) - starts[part]
+    _checks.int32_indexable(parts * rows, csr.nnz)
+    return Layout(place, rows, parts)
+
+
+def halos(adjacency: Any, layout: Layout) -> Halo:
+    """Return the rows that each part takes from each other at a hop."""
+    return halos_of_placed(placed(adjacency, layout), layout)
+
+
+def placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
+    """Return the matrix between the rows of a layout.
+
+    Raises:
+        ValueError: a matrix of another size.
+    """
+    coo = spmm.to_scipy(adjacency).tocoo()
+    num_nodes = len(layout.place)
+    if coo.shape != (num_nodes, num_nodes):
+        msg = f"the layout is of {num_nodes} nodes, the matrix of shape {coo.shape}"
+        raise ValueError(msg)
+    size = layout.parts * layout.rows
+    where = (layout.place[coo.row], layout.place[coo.col])
+    csr = scipy.sparse.coo_array((coo.data, where), shape=(size, size)).tocsr()
+    csr.sort_indices()
+    return csr
+
+
+def halos_of_placed(csr: scipy.sparse.csr_array, layout: Layout) -> Halo:
+    """Return the same from the matrix between the rows of the layout."""
+    borders = np.arange(layout.parts + 1) * layout.rows
+    needed = []
+    for part in range(layout.parts):
+        block = slice(*csr.indptr[[borders[part], borders[part + 1]]])
+        columns = np.unique(csr.indices[block])
+        mine = (columns >= borders[part]) & (columns < borders[part + 1])
+        foreign = columns[~mine]
+        needed.append(np.split(foreign, np.searchsorted(foreign, borders[1:-1])))
+    return Halo(needed, max(len(rows) for each in needed for rows in each))
