@@ -165,7 +165,9 @@ def identity(named: dict[str, Any], **trees: Any) -> dict[str, Any]:
 
 def latest(folder: Path) -> int | None:
     """Return the number of the last state in a folder, None where there is none."""
-    if not folder.is_dir() or not any(folder.iterdir()):
+    # Processes that share the folder may look before and after it is made.
+    (held,) = agreed(folder.is_dir() and any(folder.iterdir()))
+    if not held:
         return None
     import orbax.checkpoint as ocp
 

@@ -9,21 +9,32 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
 from gnnrp.baselines import Line
-from gnnrp.datasets import Dataset
 from gnnrp.presets import PUBLISHED, SETTINGS, Settings
 
 if TYPE_CHECKING:
     from gnnrp.propagation.residual import Trajectory
 
 
+@runtime_checkable
+class Subject(Protocol):
+    """What a record tells of a data set."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def metric(self) -> str: ...  # noqa: D102
+    @property
+    def files(self) -> dict[str, str]: ...  # noqa: D102
+
+
 def make(
-    dataset: Dataset,
+    dataset: Subject,
     settings: Settings,
     trajectory: "Trajectory",
     lines: dict[str, Line],

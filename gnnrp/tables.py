@@ -45,7 +45,8 @@ def of_run(record: dict[str, Any]) -> str:
         f"η={s['step_size']:g} K={s['power']} α={s['alpha']:g}{kernel}; "
         f"best step {steps} of {report['num_steps']} ({report['solver']})",
         f"load {seconds['load']:.1f} s, set-up {seconds['setup']:.1f} s, "
-        f"run {seconds['run']:.1f} s on {record['device']}",
+        f"run {seconds['run']:.1f} s on {record['device']}"
+        + (f", {record['parts']} parts" if "parts" in record else ""),
     ]
     return "\n".join(lines)
 
@@ -123,11 +124,11 @@ def warnings(record: dict[str, Any], dataset: datasets.Dataset) -> list[str]:
             f"{dataset.name} has no features here: the graph alone, not the published "
             "settings"
         )
-    growth = _growth(record["report"])
-    return [*told, growth] if growth else told
+    grown = growth(record["report"])
+    return [*told, grown] if grown else told
 
 
-def _growth(report: dict[str, Any]) -> str | None:
+def growth(report: dict[str, Any]) -> str | None:
     """Return a sentence on the splits whose residual grew: when, where, and why."""
     splits = [i for i, bad in enumerate(report["diverged"]) if bad]
     if not splits:

@@ -196,7 +196,7 @@ def _found(
     """Return what was found of each step size."""
     num_splits, done = curves.shape[1:]
     predictions = jnp.moveaxis(carry.best, 1, 0)
-    if predictions.is_fully_addressable:
+    if predictions.is_fully_replicated:  # else devices share the rows
         predictions = np.asarray(predictions)
     found = []
     for some in np.split(np.arange(num_splits), num_step_sizes):

@@ -165,7 +165,9 @@ def build(
     norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
     scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
     scale = scale.astype(residual.dtype)
-    similarity, places = as_pytree(similarity), jax.device_put(places)
+    similarity = as_pytree(similarity)
+    if isinstance(places, Layout):
+        places = jax.device_put(places)
     keeper = keeper or checkpoints.Keeper(None, {})
 
     def begun(at: int) -> _Growth:

@@ -11,6 +11,7 @@ from gnnrp.types import LinearMap, ResidualFn
 METHODS = ("auto", "exact", "krylov", "iterate")
 EXACT_UP_TO = 2_000  # training nodes: 64 MB and about two seconds of eigh
 KRYLOV_VECTORS = 48  # that a space takes, about; real graphs took 20 to 64
+_SHARED = "rows are shared by devices, eigenvectors of S_XX are of one machine"
 KRYLOV_BYTES = 2**31  # for the Krylov vectors
 
 
@@ -35,10 +36,11 @@ def choose(
     elif method != "iterate" and not _is_symmetric(similarity, problem):
         obstacle = "the similarity is not symmetric"
     if method == "exact" and problem.is_shared:
-        obstacle = obstacle or "its eigenvectors are of one machine, rows of several"
+        obstacle = obstacle or _SHARED
     if method != "auto":
         if obstacle and method != "iterate":
-            msg = f'method={method!r} does not serve: {obstacle}; use method="iterate"'
+            other = "krylov" if obstacle == _SHARED else "iterate"
+            msg = f'method={method!r} does not serve: {obstacle}; use method="{other}"'
             raise ValueError(msg)
         return method, "asked for"
     if obstacle:

@@ -134,8 +134,8 @@ def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
         msg = f"targets must be floats of shape (n, c), got {targets.dtype} "
         msg += f"{targets.shape}"
         raise ValueError(msg)
-    num_nodes = len(targets)
-    masks = []
+    targets = targets.astype(jnp.zeros(0).dtype)
+    num_nodes, masks = len(targets), []
     for name, mask in _named(split):
         if mask.dtype != np.bool_:
             msg = f"the {name} mask must be boolean, got {mask.dtype}"
@@ -148,7 +148,7 @@ def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
         if initial.shape not in {shape, shape[1:]}:
             msg = f"initial must have shape {shape[1:]} or {shape}, got {initial.shape}"
             raise ValueError(msg)
-        initial = jnp.broadcast_to(initial, shape)
+        initial = jnp.broadcast_to(initial, shape).astype(targets.dtype)
     found = _looked_at(targets, train, val, test, initial)
     infinite, both, unfed, unknown, wild = (bool(each) for each in found)
     for wrong, msg in (
