@@ -243,7 +243,9 @@ def _krylov_form(
         fields,
         predictions,
         lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),
-        lambda step: int(np.argmax(np.abs(residual(np.array([step]))[0]).max(axis=1))),
+        lambda step: int(
+            np.argmax(np.linalg.norm(residual(np.array([step]))[0], axis=1))
+        ),
         krylov.convergence(basis, split, step_size),
     )
 

@@ -14,7 +14,8 @@ from gnnrp.types import LinearMap, ResidualFn
 _GROWN = (
     1.01  # a residual that ends 1 percent above its start grows, and not by round-off
 )
-_ITERATIONS = 50  # of the power method
+_ITERATIONS = 50  # of the power method, for each end
+_ROUND_OFF = 1e-5  # of an eigenvalue that is zero, over the largest
 _SLOPES = {losses.squared: 1.0, losses.sigmoid: 0.25, losses.softmax: 0.5}  # at most
 
 
@@ -90,7 +91,7 @@ def trajectory(
         found: by the driver.
         method: taken.
         reason: why.
-        asked: residual, step size, and what gives ``dominant``, to explain divergence.
+        asked: residual, step size, and what gives ``ends``, to explain divergence.
         single: a split without an axis for it.
     """
     steps = np.asarray(found.selection.step)
@@ -127,58 +128,64 @@ def _divergence(
     step: int,
     asked: tuple[ResidualFn, float, Callable[[], np.ndarray]],
 ) -> Divergence:
-    residual_fn, step_size, dominant_fn = asked
+    residual_fn, step_size, ends_fn = asked
     if found.convergence is None:
-        largest = float(dominant_fn()[split])
-        safe, why = _safe(largest, residual_fn, step_size)
+        safe, why = _safe(ends_fn()[:, split], residual_fn, step_size)
     else:
         told = found.convergence[split]
         safe, why = told.safe_step_size, told.explanation
-        if step_size < safe:  # it was for another reason: a negative eigenvalue
+        if told.definiteness == "indefinite":
             safe = 0.0
     return Divergence(step, int(found.worst[split]), safe, why)
 
 
 def _safe(
-    largest: float, residual_fn: ResidualFn, step_size: float
+    found: Float[np.ndarray, "2"], residual_fn: ResidualFn, step_size: float
 ) -> tuple[float, str]:
     """Return a step size that would have been safe, and why this one was not.
 
     Args:
-        largest: eigenvalue of S_XX in modulus.
+        found: the ends of the spectrum of S_XX.
         residual_fn: see ``losses``.
         step_size: η.
     """
-    if largest < 0:
-        return 0.0, f"S_XX has an eigenvalue near {largest:.4g} < 0: no step is safe"
+    smallest, largest = float(min(found)), float(max(found))
     slope = _SLOPES.get(residual_fn)
-    if slope is None or not 0 < largest < np.inf:
+    if slope is None or not np.isfinite(found).all() or largest == smallest == 0:
         return float("nan"), "no step size is known to be safe for this loss"
+    if smallest < -_ROUND_OFF * max(largest, -smallest):
+        why = f"S_XX has an eigenvalue near {smallest:.4g} < 0: no step is safe"
+        return 0.0, why
     safe = 2 / (slope * largest)
     if step_size < safe:
         return 0.0, (
-            f"step size {step_size:g} is below 2 / λ_max = {safe:.4g}, so S_XX must "
-            "have negative eigenvalues, or not be symmetric: no step is safe"
+            f"step size {step_size:g} is below 2 / λ_max = {safe:.4g}, so S_XX cannot "
+            "be symmetric: no step is safe"
         )
     return safe, f"step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
 
 
 @jax.jit
-def dominant(similarity: LinearMap, train: Bool[Array, "s n"]) -> Float[Array, " s"]:
-    """Return the eigenvalue of S_XX of largest modulus of each split, about.
+def ends(similarity: LinearMap, train: Bool[Array, "s n"]) -> Float[Array, "2 s"]:
+    """Return both ends of the spectrum of S_XX of each split, about, in no order.
 
-    Fifty iterations of the power method, splits as columns.
+    The power method, of S_XX and of what is left of it less its dominant eigenvalue;
+    splits are columns.
     """
     inside = train.T
 
-    def along(v):
-        return jnp.where(inside, similarity(v), 0)
+    def along(v, shift):
+        return jnp.where(inside, similarity(v), 0) - shift * v
 
-    def body(_, v):
-        moved = along(v)
-        return moved / jnp.linalg.norm(moved, axis=0)
+    def dominant(shift):
+        def body(_, v):
+            moved = along(v, shift)
+            return moved / jnp.linalg.norm(moved, axis=0)
+
+        v = jax.lax.fori_loop(0, _ITERATIONS, body, body(0, start))
+        return jnp.sum(v * along(v, shift), axis=0)
 
     start = 1 + jnp.sin(jnp.arange(len(inside), dtype=jnp.zeros(0).dtype)) / 2
     start = jnp.where(inside, start[:, None], 0)
-    v = jax.lax.fori_loop(0, _ITERATIONS, body, body(0, start))
-    return jnp.sum(v * along(v), axis=0)
+    one = dominant(jnp.zeros(len(train), start.dtype))
+    return jnp.stack([one, one + dominant(one)])

@@ -177,7 +177,8 @@ def run_all(
     asked: dict[str, Any] = {"step_sizes": step_sizes, "num_steps": num_steps}
     identity = made_with or {}
     if folder is not None:
-        named = asked | functions | choice | {"method": method, "select": select}
+        named = asked | functions | {"method": method, "select": select}
+        named["patience"] = patience
         identity = identity | _identity(similarity, problem, named)
     if not problem.is_shared:
         similarity = on_support(similarity, problem.train.any(axis=0))
@@ -201,14 +202,12 @@ def run_all(
             )
 
     @functools.cache
-    def dominant() -> np.ndarray:
-        return np.asarray(_report.dominant(similarity, problem.train))
+    def ends() -> np.ndarray:
+        return np.asarray(_report.ends(similarity, jnp.asarray(problem.train)))
 
     single = np.ndim(split.train) == 1
     return [
-        _report.trajectory(
-            each, method, reason, (residual_fn, at, dominant), single=single
-        )
+        _report.trajectory(each, method, reason, (residual_fn, at, ends), single=single)
         for at, each in zip(step_sizes, found, strict=True)
     ]
 
@@ -218,7 +217,6 @@ def _identity(
 ) -> dict[str, Any]:
     """Return what tells this run from others, as plain JSON."""
     named = named | {
-        "patience": int(named["patience"]),
         "similarity": checkpoints.described(similarity),
         "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",
     }
