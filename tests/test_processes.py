@@ -16,9 +16,12 @@ from gnnrp.datasets import sbm
 from gnnrp.propagation import layouts, residual, sharded, similarity
 
 COLLECT = """
-import sys, jax, numpy as np
+import sys, jax, numpy as np, scipy.sparse
 from pathlib import Path
-from gnnrp import metrics, shards
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+from gnnrp import metrics, shards, spmm
+from gnnrp.kernels import blocked, gntk
 from gnnrp.propagation import residual, similarity
 
 jax.config.update("jax_enable_x64", True)
@@ -36,6 +39,16 @@ for method in ("iterate", "krylov"):
     assert not run.predictions.is_fully_addressable
     shard = run.predictions.addressable_shards[0]
     arrays |= {method: np.asarray(shard.data), method + " test": run.test}
+mesh = Mesh(np.array(jax.devices()), ("nodes",))
+rng = np.random.default_rng(0)
+P = spmm.prepare(scipy.sparse.random_array((23, 23), density=0.3, rng=rng).tocsr())
+X = rng.standard_normal((23, 4))
+gcn = jax.jit(blocked.gcn, static_argnames=("depth", "mesh"))
+half = gcn(P, X @ X.T, depth=2, mesh=mesh)
+assert not half.is_fully_addressable
+expected = np.asarray(gntk.gcn(P, jax.numpy.asarray(X @ X.T), depth=2).ntk)
+whole = multihost_utils.process_allgather(half, tiled=True)
+assert np.abs(whole - expected).max() < 1e-13 * np.abs(expected).max()
 nodes = np.load(folder / f"part-{host}.npz")["nodes"]
 np.savez(folder / f"found-{host}.npz", nodes=nodes, **arrays)
 """

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import checkpoints
-from gnnrp.propagation import exact, krylov
+from gnnrp.propagation import _nodes, exact, krylov
 from gnnrp.propagation.problem import Part, Problem
 from gnnrp.propagation.similarity import columns
 from gnnrp.types import LinearMap
@@ -54,7 +54,7 @@ def of_krylov_space(
     """
     start = initial_residual(problem)
     if problem.is_shared:
-        places = krylov.InPlace(problem.train)
+        places = _nodes.InPlace(problem.train)
         residual = jnp.moveaxis(start, 2, 1)
     else:
         places = _places(problem)
@@ -83,15 +83,15 @@ def of_krylov_space(
     return made, basis.error, basis.eigenvalues.size - known
 
 
-def _places(problem: Problem) -> krylov.Layout:
+def _places(problem: Problem) -> _nodes.Layout:
     """Return where nodes stand; each part in one piece, so that a slice cuts it out."""
     seen = (
         problem.train | _covered(problem, problem.val) | _covered(problem, problem.test)
     )
-    others = krylov.padded_index(~seen)
+    others = _nodes.padded_index(~seen)
     parts: Any = (problem.val.index, problem.test.index, others)
     rest = np.concatenate(parts, axis=1)
-    return krylov.layout(problem.train, rest)
+    return _nodes.layout(problem.train, rest)
 
 
 def initial_residual(problem: Problem) -> Float[Any, "s n c"]:
@@ -193,7 +193,7 @@ def _looks(
 
 def _krylov_form(
     basis: krylov.Basis,
-    places: krylov.Layout | krylov.InPlace,
+    places: _nodes.Layout | _nodes.InPlace,
     problem: Problem,
     split: int,
     look: Callable[[bool], Array],
@@ -223,7 +223,7 @@ def _krylov_form(
         at = np.array([step])
         a = modes(at)[0].reshape(num_classes, num_vectors)
         moved = _combine(basis.images, split, a.astype(basis.images.dtype))
-        if isinstance(places, krylov.InPlace):
+        if isinstance(places, _nodes.InPlace):
             start = problem.initial
             return moved if start is None else start[split] + moved
         moved = np.asarray(moved)

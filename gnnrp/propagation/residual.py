@@ -83,7 +83,8 @@ def run(
         patience: stop after so many steps without a better validation value.
         folder: of checkpoints; if it holds one, the run goes on from there, to the same
             bits as without interruption.
-        made_with: what else a checkpoint must have been made with, as plain JSON.
+        made_with: what else a checkpoint must have been made with, as plain JSON; where
+            devices share the rows, whose contents are not compared, name the data.
         checkpoint_seconds: between two of them.
         callback: called with (done, total) now and then.
 
@@ -182,24 +183,12 @@ def run_all(
         identity = identity | _identity(similarity, problem, named)
     if not problem.is_shared:
         similarity = on_support(similarity, problem.train.any(axis=0))
+    known = _known_product(sent, problem) if method == "krylov" else None
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
         asked |= {"keeper": keeper, "callback": callback}
-        if method == "iterate":
-            found = _iterated.run(similarity, problem, **asked, **functions, **choice)
-        elif method == "exact":
-            settings = choice | {"metric": metric}
-            found = _curves.by_eigenvectors(
-                similarity, problem, **asked, settings=settings
-            )
-        else:
-            found = _curves.by_krylov_space(
-                similarity,
-                problem,
-                **asked,
-                settings=choice | {"metric": metric},
-                max_bytes=methods.KRYLOV_BYTES,
-                sent=_known_product(sent, problem),
-            )
+        found = _driven(
+            method, similarity, problem, asked, functions, choice, sent=known
+        )
 
     @functools.cache
     def ends() -> np.ndarray:
@@ -210,6 +199,32 @@ def run_all(
         _report.trajectory(each, method, reason, (residual_fn, at, ends), single=single)
         for at, each in zip(step_sizes, found, strict=True)
     ]
+
+
+def _driven(
+    method: str,
+    similarity: LinearMap,
+    problem: Problem,
+    asked: dict[str, Any],
+    functions: dict[str, Any],
+    choice: dict[str, Any],
+    *,
+    sent: Array | None,
+) -> list[_report.Found]:
+    """Return what the driver of a method finds."""
+    if method == "iterate":
+        return _iterated.run(similarity, problem, **asked, **functions, **choice)
+    settings = choice | {"metric": functions["metric"]}
+    if method == "exact":
+        return _curves.by_eigenvectors(similarity, problem, **asked, settings=settings)
+    return _curves.by_krylov_space(
+        similarity,
+        problem,
+        **asked,
+        settings=settings,
+        max_bytes=methods.KRYLOV_BYTES,
+        sent=sent,
+    )
 
 
 def _identity(

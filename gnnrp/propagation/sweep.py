@@ -109,40 +109,37 @@ def run(
         "select": select,
         "patience": patience,
     }
-    identity = {}
-    if folder is not None:
-        grid = {"powers": list(map(int, powers)), "step_sizes": list(step_sizes)}
-        identity = checkpoints.identity(
-            settings | grid | {"make_similarity": make_similarity},
-            graph=adjacency,
-            targets=targets,
-            splits=split,
-        )
-    rows = _no_rows(jnp.zeros(0).dtype, 0)
-    per_power = len(step_sizes) * len(np.atleast_2d(split[0]))
+    grid = {
+        "powers": list(map(int, powers)),
+        "step_sizes": list(map(float, step_sizes)),
+    }
+    identity = checkpoints.identity(
+        settings | grid | {"make_similarity": make_similarity},
+        **{} if folder is None else {"data": (adjacency, targets, split)},
+    )
+    dtype, per_power = (
+        jnp.zeros(0).dtype,
+        len(step_sizes) * len(np.atleast_2d(split[0])),
+    )
 
     def like(done: int) -> tuple[Any, Table]:
-        value = hops and hops.state
-        return value, _no_rows(jnp.zeros(0).dtype, done * per_power)
+        return hops and hops.state, _no_rows(dtype, done * per_power)
 
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
-        kept = keeper.resumed(like)
-        if kept is not None:
-            rows = kept[1]
-            if hops:
-                hops.state = kept[0]
+        first, rows = keeper.resumed(like) or like(0)
+        if hops:
+            hops.state = first
         for done in range(len(rows.power) // per_power, len(powers)):
-            power = powers[done]
             trajectories = residual.run_all(
-                make_similarity(adjacency, power),
+                make_similarity(adjacency, powers[done]),
                 targets,
                 split,
                 step_sizes=step_sizes,
-                sent=functools.partial(hops.at, power) if hops else None,
+                sent=functools.partial(hops.at, powers[done]) if hops else None,
                 **settings,
             )
             for step_size, found in zip(step_sizes, trajectories, strict=True):
-                rows = _with_rows(rows, power, step_size, found)
+                rows = _with_rows(rows, powers[done], step_size, found)
             if callback:
                 callback(done + 1, len(powers))
             keeper.offer(done + 1, lambda: (hops and hops.state, rows))  # noqa: B023
@@ -210,11 +207,10 @@ def _with_rows(
     rows: Table, power: int, step_size: float, found: residual.Trajectory
 ) -> Table:
     """Return the rows, and after them one of each split."""
-    columns = map(
+    step, val, test, diverged = map(
         np.atleast_1d,
         (found.best_step, found.best_val, found.best_test, found.report.diverged),
     )
-    step, val, test, diverged = columns
     same = np.ones(len(step))
     method = methods.METHODS.index(found.report.method)
     more = (
