@@ -110,7 +110,15 @@ def of_tracking(record: dict[str, Any]) -> str:
     for claim, holds in record["claims"].items():
         lines.append(f"  {'holds' if holds else 'does NOT hold':15}{claim}")
     if record["diverged"] is not None:
-        lines.append(f"\nthe loss was not finite at step {record['diverged']}")
+        before = [row for row in rows if row["step"] <= record["diverged"]][-1]
+        largest = before["graphs"][0]["eigenvalues"][:1]
+        told = (
+            f" of the kernel of largest eigenvalue {largest[0]:.3g}" if largest else ""
+        )
+        lines.append(
+            f"\nthe loss was not finite at step {record['diverged']}: the steps were too "
+            f"large{told} at step {before['step']}; take a smaller --learning-rate"
+        )
     seconds = f"{record['seconds']['run']:.1f} s on {record['device']}"
     return "\n".join([*lines, "", f"alignments centered; {seconds}"])
 
