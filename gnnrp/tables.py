@@ -112,12 +112,12 @@ def of_tracking(record: dict[str, Any]) -> str:
     if record["diverged"] is not None:
         before = [row for row in rows if row["step"] <= record["diverged"]][-1]
         largest = before["graphs"][0]["eigenvalues"][:1]
-        told = (
-            f" of the kernel of largest eigenvalue {largest[0]:.3g}" if largest else ""
+        kernel = (
+            f", the kernel's largest eigenvalue {largest[0]:.3g}" if largest else ""
         )
         lines.append(
-            f"\nthe loss was not finite at step {record['diverged']}: the steps were too "
-            f"large{told} at step {before['step']}; take a smaller --learning-rate"
+            f"\nthe loss was not finite at step {record['diverged']}, steps too large "
+            f"(at step {before['step']}{kernel}); take a smaller --learning-rate"
         )
     seconds = f"{record['seconds']['run']:.1f} s on {record['device']}"
     return "\n".join([*lines, "", f"alignments centered; {seconds}"])

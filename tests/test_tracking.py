@@ -159,13 +159,13 @@ def test_a_run_goes_on_in_another_process(tmp_path):
     line = ["ntk", "--every", "2", "--num-graphs", "2", "--json", "--quiet"]
     line += ["--folder", str(tmp_path / "run")]
 
-    def run(num_steps):
-        command = [sys.executable, "-m", "gnnrp.cli", *line, "--num-steps", num_steps]
+    def run(*more):
+        command = [sys.executable, "-m", "gnnrp.cli", *line, "--num-steps", *more]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    first, both = run("2"), run("4")
+    first, both = run("2"), run("4", "--resume")
     assert [row["step"] for row in both["rows"]] == [0, 2, 4]
     assert both["rows"][:2] == first["rows"]
 
@@ -174,7 +174,10 @@ def test_divergence_is_reported(data):
     found = tracking.run(data, dataclasses.replace(SMALL, learning_rate=1e200))
     assert found["diverged"] < 10
     assert found["claims"] == {}
-    assert "the loss was not finite at step" in tables.of_tracking(found)
+    told = tables.of_tracking(found)
+    assert f"the loss was not finite at step {found['diverged']}, steps too" in told
+    assert "the kernel's largest eigenvalue" in told
+    assert told.count("take a smaller --learning-rate") == 1
 
 
 def test_sparse_and_missing_features_serve(data, record):
