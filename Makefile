@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor lint bench reproduce notebooks clean
+.PHONY: demo test test-slow test-floor lint bench reproduce study notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -55,6 +55,12 @@ reproduce: $(EXPERIMENTS:%=$(REPRODUCED)/%.json)
 
 $(REPRODUCED)/%.json: | $(STAMP)
 	$(BIN)/python -m experiments.$* --output $(REPRODUCED) \
+		$(if $(DATA),--data-dir $(DATA)) > /dev/null
+
+# Many hosts, predicted from parted graphs; about 9 GB of memory.
+STUDY ?= studied
+study: $(STAMP)
+	$(BIN)/python -m experiments.partition_study --output $(STUDY) \
 		$(if $(DATA),--data-dir $(DATA)) > /dev/null
 
 # The .py are what is edited; the .ipynb beside them are made of these, pictures inside.

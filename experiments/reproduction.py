@@ -19,6 +19,8 @@ from gnnrp.commands.progress import Bar
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
+Page = Callable[[dict[str, Any]], str]
+"""Makes Markdown of a record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +65,13 @@ def main(
     kind: type[AnyConfig],
     run: Callable[[AnyConfig, Progress], Outcome],
     name: str,
+    page: Page | None = None,
 ) -> None:
     """Read the flags, run with a bar, and print and write what came out."""
     config = tyro.cli(kind)
     try:
         with Bar(quiet=False) as progress:
-            made = record(config, run, name, progress)
+            made = record(config, run, name, progress, page)
     except (ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")
     print(records.dumps(made))
@@ -86,10 +89,12 @@ def record(
     run: Callable[[AnyConfig, Progress], Outcome],
     name: str,
     progress: Progress = silent,
+    page: Page | None = None,
 ) -> dict[str, Any]:
     """Run an experiment; return its record, and write it where ``output`` says.
 
-    Two runs give the same record but for what ``CHANGES`` names.
+    A page, if one is made of the record, is written beside it. Two runs give the same
+    record but for what ``CHANGES`` names.
 
     Raises:
         ValueError: a setting out of its range.
@@ -118,14 +123,24 @@ def record(
         "files": found.files,
     }
     if config.output is not None:
-        for stem, suffix in files.items():
-            figure, target = found.figures[suffix], config.output / stem
-            png, pdf = target.with_suffix(".png"), target.with_suffix(".pdf")
-            records.write_atomically(png, plotting.png(figure))
-            records.write_atomically(pdf, _pdf(figure))
-        target = config.output / f"{name}.json"
-        records.write_atomically(target, records.dumps(made).encode())
+        drawn = {stem: found.figures[suffix] for stem, suffix in files.items()}
+        _write(config.output, made, drawn, page)
     return made
+
+
+def _write(
+    folder: Path, made: dict[str, Any], figures: dict[str, Figure], page: Page | None
+) -> None:
+    """Write a record, and what goes with it, by the name of the file."""
+    for stem, figure in figures.items():
+        png, pdf = (folder / f"{stem}.{kind}" for kind in ("png", "pdf"))
+        records.write_atomically(png, plotting.png(figure))
+        records.write_atomically(pdf, _pdf(figure))
+    text = records.dumps(made)
+    records.write_atomically(folder / f"{made['experiment']}.json", text.encode())
+    if page is not None:  # of what can be read again
+        content = page(json.loads(text)).encode()
+        records.write_atomically(folder / f"{made['experiment']}.md", content)
 
 
 def settings(config: Config) -> dict[str, Any]:

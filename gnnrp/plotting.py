@@ -210,6 +210,39 @@ def scaling(
     return figure
 
 
+def by_count(panels: dict[str, dict[str, dict[int, float]]], label: str) -> Figure:
+    """Draw lines over numbers of something, both logarithmic, two panels a row.
+
+    Lines differ in shade and in marker.
+
+    Args:
+        panels: title -> line -> number -> value; values that are not positive are left
+            out.
+        label: of the numbers.
+    """
+    down = -(-len(panels) // 2)
+    figure = Figure(figsize=(9.6, 3.8 * down), layout="constrained")
+    for number, (title, lines) in enumerate(panels.items()):
+        axes = figure.add_subplot(down, 2, number + 1)
+        shades = colormaps["cividis"](np.linspace(0, 0.9, len(lines)))
+        markers = itertools.cycle("osD^v<>P")
+        for (name, line), shade, marker in zip(
+            lines.items(), shades, markers, strict=False
+        ):
+            drawn = {x: y for x, y in line.items() if y > 0}
+            axes.plot(
+                list(drawn), list(drawn.values()), f"{marker}-", color=shade, label=name
+            )
+        counts = sorted({x for line in lines.values() for x in line})
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(counts, [str(x) for x in counts])
+        axes.set_xlabel(label)
+        axes.set_title(title, fontsize="medium")
+        axes.legend(frameon=False, fontsize="x-small")
+    return figure
+
+
 def convergence(
     widths: list[int], errors: dict[str, list[float]], slopes: dict[str, float | None]
 ) -> Figure:

@@ -60,6 +60,37 @@ def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
     return Layout(place, rows, parts)
 
 
+def from_parts(part: Int[np.ndarray, " n"], num_parts: int) -> Layout:
+    """Return the layout in which each node stands in the part that is named for it.
+
+    Within a part nodes keep their order. A part may be empty: it is blank.
+
+    Args:
+        part: of each node, from 0 on; what METIS and other partitioners return.
+        num_parts: devices.
+
+    Raises:
+        ValueError: no node or no part, or a node in a part that is not there.
+
+    Example:
+        >>> from_parts(np.array([1, 0, 1, 1]), 2)
+        Layout(place=array([3, 0, 4, 5]), rows=3, parts=2)
+    """
+    part = np.asarray(part, np.int64)
+    num_parts = _checks.count("num_parts", num_parts, 1)
+    _checks.count("the number of nodes", len(part), 1)
+    _checks.count("the least part of a node", part.min(), 0)
+    _checks.count("the greatest part of a node", part.max(), 0, num_parts - 1)
+    sizes = np.bincount(part, minlength=num_parts)
+    rows = int(sizes.max())
+    _checks.int32_indexable(num_parts * rows, 0)
+    nodes = np.argsort(part, kind="stable")
+    before = np.repeat(np.cumsum(sizes) - sizes, sizes)  # nodes of parts before
+    place = np.empty(len(part), np.int64)
+    place[nodes] = part[nodes] * rows + np.arange(len(part)) - before
+    return Layout(place, rows, num_parts)
+
+
 def halos(adjacency: Any, layout: Layout) -> Halo:
     """Return the rows that each part takes from each other at a hop."""
     return halos_of_placed(placed(adjacency, layout), layout)

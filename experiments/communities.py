@@ -1,0 +1,96 @@
+"""Generated graphs that parts make sense of: communities with neighbors, and hubs.
+
+Sizes of communities and expected degrees follow power laws. Of the edges, one end is
+drawn in proportion to its degree; the other likewise, but among the same community, or
+one nearby on a ring of communities, or anywhere. Nodes are numbered at random, so that
+their order tells nothing. The shares are choices, fitted to no real graph.
+"""
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Int
+
+from gnnrp import _checks
+
+INSIDE, NEARBY = 0.65, 0.3  # shares of the edges; the rest lead anywhere
+REACH = 5.0  # communities, the mean distance of a nearby one
+LEAST, MOST = 300, 30_000  # nodes of a community
+EXPONENT = 2.5  # of both power laws
+_CHUNK = 2**22  # edges drawn at once
+
+
+def generate(num_nodes: int, num_edges: int, seed: int) -> scipy.sparse.csr_array:
+    """Return a symmetric pattern of ones (float32) of at most 2 num_edges entries.
+
+    Loops and edges that are drawn again are left out.
+
+    Args:
+        num_nodes: at least 2.
+        num_edges: drawn, undirected.
+        seed: of all that is drawn.
+
+    Raises:
+        ValueError: a size out of its range.
+    """
+    _checks.count("num_nodes", num_nodes, 2)
+    _checks.count("num_edges", num_edges, 1)
+    rng = np.random.default_rng(seed)
+    first = starts(num_nodes, rng)
+    ends = _stubs(num_nodes, num_edges, rng)
+    # Where the stubs of each community begin: its nodes, and so its stubs, adjoin.
+    borders = np.searchsorted(ends, first)
+    number = rng.permutation(num_nodes).astype(np.int32)
+    drawn = np.empty((2, num_edges), np.int32)
+    for begin in range(0, num_edges, _CHUNK):
+        some = slice(begin, min(begin + _CHUNK, num_edges))
+        drawn[:, some] = number[_edges(ends, borders, some.stop - begin, rng)]
+    del ends
+    return _symmetric(drawn, num_nodes)
+
+
+def starts(num_nodes: int, rng: np.random.Generator) -> Int[np.ndarray, " q"]:
+    """Return the first node of each community, and the number of nodes at the end."""
+    sizes = _power_law(num_nodes // LEAST + 1, rng) * LEAST
+    edges = np.cumsum(np.minimum(sizes, MOST).astype(np.int64))
+    return np.concatenate([[0], edges[edges < num_nodes], [num_nodes]])
+
+
+def _power_law(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return draws from one on, of density x^-EXPONENT."""
+    return (1 - rng.random(count)) ** (-1 / (EXPONENT - 1))
+
+
+def _stubs(num_nodes: int, num_edges: int, rng: np.random.Generator) -> np.ndarray:
+    """Return each node as often as its expected degree, in ascending order."""
+    weight = np.minimum(_power_law(num_nodes, rng), num_nodes**0.5)
+    ends = np.cumsum(weight * (2 * num_edges / weight.sum()))
+    count = np.diff(np.round(ends).astype(np.int64), prepend=0)
+    return np.repeat(np.arange(num_nodes, dtype=np.int32), np.maximum(count, 1))
+
+
+def _edges(
+    ends: np.ndarray, borders: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return both ends of edges, in the numbers that communities adjoin in."""
+    one = rng.integers(0, len(ends), count)
+    home = np.searchsorted(borders, one, side="right") - 1
+    kind = rng.random(count)
+    away = rng.geometric(1 / REACH, count) * rng.choice([-1, 1], count)
+    home += np.where((kind >= INSIDE) & (kind < INSIDE + NEARBY), away, 0)
+    home %= len(borders) - 1
+    low, high = borders[home], borders[home + 1]
+    anywhere = kind >= INSIDE + NEARBY
+    low[anywhere], high[anywhere] = 0, len(ends)
+    other = low + (rng.random(count) * (high - low)).astype(np.int64)
+    return np.stack([ends[one], ends[other]])
+
+
+def _symmetric(drawn: np.ndarray, num_nodes: int) -> scipy.sparse.csr_array:
+    drawn = drawn[:, drawn[0] != drawn[1]]
+    ones = np.ones(drawn.shape[1], np.float32)
+    upper = scipy.sparse.coo_array((ones, drawn), shape=(num_nodes, num_nodes)).tocsr()
+    del drawn, ones
+    csr = upper + upper.T
+    csr.data[:] = 1
+    csr.sort_indices()
+    return csr

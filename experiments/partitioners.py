@@ -1,0 +1,124 @@
+"""Ways to part the nodes of a graph: ranges of an order, METIS, KaHIP.
+
+Each weighs a node by its entries and one for its row, as ``layouts.balanced`` does.
+"""
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from gnnrp import _checks
+from gnnrp.propagation import layouts
+from gnnrp.propagation.layouts import Layout
+
+Partition = Callable[[int], Layout]
+"""Gives the layout of so many parts."""
+
+IMBALANCE = 0.03  # what METIS and KaHIP may leave, as is METIS's default
+
+
+def require(methods: tuple[str, ...]) -> None:
+    """Refuse methods that nothing has, and those whose package is not here.
+
+    Raises:
+        ValueError: unknown, or not installed.
+    """
+    for name in methods:
+        _checks.one_of("methods", name, METHODS)
+        if name in PACKAGES:
+            _package(PACKAGES[name])
+
+
+def natural(csr: Any, most_entries: int, seed: int) -> Partition:  # noqa: ARG001
+    """Ranges of the nodes in their own order."""
+    return lambda parts: layouts.balanced(csr, parts, reorder=False)
+
+
+def reordered(csr: Any, most_entries: int, seed: int) -> Partition:  # noqa: ARG001
+    """Ranges of reverse Cuthill-McKee, or of clusters where ``balanced`` takes them."""
+    return lambda parts: layouts.balanced(csr, parts, reorder=True)
+
+
+def metis(csr: Any, most_entries: int, seed: int) -> Partition:
+    """METIS, k ways, for few cut edges."""
+    pymetis = _package("pymetis")
+    index = pymetis.zero_copy_dtype()
+    weights = (np.diff(csr.indptr) + 1).astype(index)
+    seen = thinned(csr, most_entries, seed)
+    graph = pymetis.CSRAdjacency(seen.indptr.astype(index), seen.indices.astype(index))
+    del seen
+    options = pymetis.Options(seed=seed, ufactor=round(1000 * IMBALANCE))
+
+    def partition(parts: int) -> Layout:
+        if parts == 1:  # METIS gives up
+            return layouts.from_parts(np.zeros(len(weights), int), 1)
+        _, part = pymetis.part_graph(
+            parts, graph, vweights=weights, recursive=False, options=options
+        )
+        part = np.asarray(part).astype(np.int64)  # numpy calls theirs by another name
+        return layouts.from_parts(part, parts)
+
+    return partition
+
+
+def kahip(csr: Any, most_entries: int, seed: int) -> Partition:
+    """KaHIP in its fast setting for social networks."""
+    module = _package("kahip")
+    weights = np.diff(csr.indptr) + 1
+    seen = thinned(csr, most_entries, seed)
+    ones = np.ones(seen.nnz, np.int32)  # the weights of the edges
+
+    def partition(parts: int) -> Layout:
+        lists = (weights, seen.indptr, ones, seen.indices)
+        mode = module.FASTSOCIAL
+        _, part = module.kaffpa(*lists, parts, IMBALANCE, True, seed, mode)
+        return layouts.from_parts(np.asarray(part), parts)
+
+    return partition
+
+
+METHODS: dict[str, Callable[[Any, int, int], Partition]] = {
+    "natural": natural,
+    "reordered": reordered,
+    "metis": metis,
+    "kahip": kahip,
+}
+PACKAGES = {"metis": "pymetis", "kahip": "kahip"}
+
+
+def best(methods: tuple[str, ...]) -> str:
+    """Return the method that figures and extrapolations follow."""
+    return "metis" if "metis" in methods else methods[-1]
+
+
+def thinned(csr: Any, most_entries: int, seed: int) -> scipy.sparse.csr_array:
+    """Return a pattern without loops, and of its edges a random share if too many.
+
+    Args:
+        csr: of a symmetric pattern.
+        most_entries: to be left, about; twice the edges.
+        seed: of the draw.
+    """
+    upper = scipy.sparse.triu(csr, 1, format="coo")
+    row, col = upper.coords
+    if 2 * upper.nnz > most_entries:
+        draw = np.random.default_rng(seed).random(upper.nnz, np.float32)
+        keep = draw < most_entries / (2 * upper.nnz)
+        row, col = row[keep], col[keep]
+    half = (np.ones(len(row), np.int8), (row, col))
+    half = scipy.sparse.coo_array(half, shape=csr.shape).tocsr()
+    both = scipy.sparse.csr_array(half + half.T)
+    both.sort_indices()
+    return both
+
+
+def _package(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        msg = f"this needs {name}, which is not installed: pip install {name}"
+        raise ValueError(msg) from error
