@@ -60,6 +60,7 @@ class Ntk(OnData):
         from gnnrp import records, tables, tracking
         from gnnrp.datasets import sbm
 
+        max_bytes = self.max_bytes()
         dataset = self.load_dataset()
         target = target_path(self.plot, f"ntk-{dataset.name}.png", quiet=self.json)
 
@@ -72,6 +73,7 @@ class Ntk(OnData):
                 self._settings(dataset.name),
                 family=mixed if dataset.name == "sbm" else None,
                 folder=self.folder,
+                max_bytes=max_bytes,
                 progress=progress,
             )
         print(records.dumps(record) if self.json else tables.of_tracking(record))

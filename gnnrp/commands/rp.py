@@ -67,14 +67,18 @@ class Rp(OnData):
         """
         from gnnrp import pipeline, records, tables
 
-        began = time.perf_counter()
+        began, max_bytes = time.perf_counter(), self.max_bytes()
         dataset = self.load_dataset()
         loaded = time.perf_counter() - began
         settings = self._settings(has_features=dataset.features is not None)
         target = target_path(self.plot, f"rp-{dataset.name}.png", quiet=self.json)
         with Bar(quiet=self.quiet) as progress:
             result = pipeline.run(
-                dataset, settings, load_seconds=loaded, progress=progress
+                dataset,
+                settings,
+                load_seconds=loaded,
+                max_bytes=max_bytes,
+                progress=progress,
             )
         record = result.record
         for warning in tables.warnings(record, dataset):

@@ -72,6 +72,7 @@ def run(
     method: str = "auto",
     select: str = "first",
     patience: int | None = None,
+    max_bytes: int | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
     """Run RP and keep, for each split, the step with the best validation value.
@@ -79,8 +80,8 @@ def run(
     Methods: "iterate" takes the steps one by one and serves every loss; "exact" takes
     all of them from the eigenvectors of S_XX, "krylov" from a Krylov space, both for
     the squared loss and a symmetric S. "auto" takes the one that sends the fewest
-    columns through S, of those that serve: "exact" up to 2,000 training nodes a split,
-    "krylov" if its vectors fit 2 GiB. The report says which, and why.
+    columns through S, of those that serve and fit the memory: "exact" up to 2,000
+    training nodes a split, "krylov" if its vectors fit 2 GiB. The report says why.
 
     Args:
         similarity: S.
@@ -96,11 +97,12 @@ def run(
         method: see above.
         select: "first" or "last" of several best steps.
         patience: stop after so many steps without a better validation value.
+        max_bytes: what may be held in all; what there is if left out, see ``memory``.
         callback: called with (done, total) now and then.
 
     Raises:
         ValueError: shapes, masks or settings that do not fit; a method that does not
-            serve the loss or the similarity.
+            serve the loss or the similarity, or takes more memory than there is.
         TypeError: a similarity, metric or residual that is no function.
 
     Source: Eq. 6 and Algorithm 1 (App. D.3). Its "while validation performance
@@ -118,6 +120,7 @@ def run(
         method=method,
         select=select,
         patience=patience,
+        max_bytes=max_bytes,
         callback=callback,
     )
     return trajectories[0]
@@ -136,6 +139,7 @@ def run_all(
     method: str = "auto",
     select: str = "first",
     patience: int | None = None,
+    max_bytes: int | None = None,
     sent: Callable[[], Array] | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> list[Trajectory]:
@@ -156,6 +160,7 @@ def run_all(
         method: see ``run``.
         select: see ``run``.
         patience: see ``run``; each step size has its own.
+        max_bytes: see ``run``.
         sent: gives S [R_0, 0], (n, s, c), where that costs less than S does; only the
             method "krylov" asks.
         callback: see ``run``.
@@ -172,8 +177,8 @@ def run_all(
     split = Split(*split)
     problem = make_problem(targets, split, initial)
     similarity = everywhere(as_pytree(similarity))
-    method, reason = methods.choose(
-        method, similarity, problem, residual_fn, num_steps, len(step_sizes)
+    method, reason, krylov_bytes = methods.choose(
+        method, similarity, problem, residual_fn, num_steps, len(step_sizes), max_bytes
     )
     similarity = on_support(similarity, problem.train.any(axis=0))
     if method == "iterate":
@@ -194,7 +199,7 @@ def run_all(
             problem,
             step_sizes=step_sizes,
             num_steps=num_steps,
-            max_bytes=methods.KRYLOV_BYTES,
+            max_bytes=krylov_bytes,
             sent=_known_product(sent, problem) if method == "krylov" else None,
             callback=callback,
         )
