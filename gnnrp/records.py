@@ -114,19 +114,6 @@ def peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def machine_memory() -> int | None:
-    """Return the bytes of memory of this machine or container; None if not told."""
-    limits = []
-    for path in ("/sys/fs/cgroup/memory.max", "/proc/meminfo"):
-        if Path(path).exists():
-            word = Path(path).read_text().split()
-            if word[0].isdigit():
-                limits.append(int(word[0]))
-            elif word[0] == "MemTotal:":
-                limits.append(int(word[1]) * 1024)
-    return min(limits, default=None)
-
-
 def versions() -> dict[str, str]:
     """Return the versions of what computes."""
     packages = ("gnnrp", "jax", "jaxlib", "numpy", "scipy")

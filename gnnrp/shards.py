@@ -167,6 +167,7 @@ def run(
     *,
     kept: Path | None = None,
     checkpoint_seconds: float = checkpoints.SECONDS,
+    max_bytes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Run RP on the parts in a folder, in all processes alike; return the record.
@@ -176,6 +177,7 @@ def run(
         settings: of plain RP.
         kept: a folder of checkpoints that all processes see.
         checkpoint_seconds: between two of them.
+        max_bytes: what each process may hold in all; see ``memory``.
         progress: called with (steps or vectors done, of how many).
 
     Raises:
@@ -207,6 +209,7 @@ def run(
             folder=kept,
             made_with={"dataset": shards.name, "parts": shards.digest},
             checkpoint_seconds=checkpoint_seconds,
+            max_bytes=max_bytes,
             callback=progress,
         )
     ran = time.perf_counter() - began - loaded

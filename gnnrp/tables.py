@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from gnnrp import datasets, presets
+from gnnrp import datasets, memory, presets
 
 _NAMES = {
     "majority": "majority class",
@@ -132,7 +132,11 @@ def warnings(record: dict[str, Any], dataset: datasets.Dataset) -> list[str]:
             f"{dataset.name} has no features here: the graph alone, not the published "
             "settings"
         )
-    grown = growth(record["report"])
+    report = record["report"]
+    for what, why in (("steps", report["reason"]), ("the kernel", report["kernel"])):
+        if why is not None and memory.LACK in why:
+            told.append(f"{what}: {why}")
+    grown = growth(report)
     return [*told, grown] if grown else told
 
 

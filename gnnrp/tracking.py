@@ -103,8 +103,7 @@ def run(
         folder: of checkpoints and of ``tracking.jsonl``, a line a look; if it holds a
             run of these settings, it is gone on with.
         checkpoint_seconds: between two checkpoints.
-        max_bytes: refuse what would hold more in n x n arrays; the memory of this
-            machine if left out.
+        max_bytes: what may be held in all; what there is if left out, see ``memory``.
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
@@ -198,7 +197,7 @@ def _prepare(
         raise ValueError(msg)
     synthetic = family is not None
     hold = _tracked.fits(
-        dataset.num_nodes, settings.num_graphs, max_bytes, synthetic=synthetic
+        dataset, settings.depth, settings.num_graphs, max_bytes, synthetic=synthetic
     )
     x = inputs(dataset, row_normalize=settings.row_normalize)
     kept = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import _tracked, cli, datasets, graph, spmm, tables, tracking
+from gnnrp import (
+    _tracked,
+    cli,
+    datasets,
+    graph,
+    memory,
+    peaks,
+    spmm,
+    tables,
+    tracking,
+)
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment, empirical
 from gnnrp.models import gnn
@@ -190,15 +200,16 @@ def test_sparse_and_missing_features_serve(data, record):
     np.testing.assert_array_equal(bare(jnp.eye(120)), np.eye(120))
 
 
-def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record):
-    each = 8 * 120**2
-    found = tracking.run(data, SMALL, max_bytes=8 * each)
+def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record, monkeypatch):
+    monkeypatch.setattr(memory, "held", lambda: 0)
+    needed = peaks.ntk(120, data.features.shape[1], SMALL.depth, 1, 0, itemsize=8)
+    found = tracking.run(data, SMALL, max_bytes=needed)
     for one, other in zip(found["rows"], record["rows"], strict=True):
         assert one["graphs"][1]["kernel_graph"] == pytest.approx(
             other["graphs"][1]["kernel_graph"], abs=1e-6
         )
     with pytest.raises(ValueError, match="kernel of 120 nodes on 3 graphs takes about"):
-        tracking.run(data, SMALL, max_bytes=6 * each)
+        tracking.run(data, SMALL, max_bytes=needed - 1)
 
 
 def test_several_tasks_are_refused(data):

@@ -19,6 +19,14 @@ def setting(kind: Any) -> Any:
 Precision = Literal["float32", "float64"]
 OptionalFloat = Annotated[float | None, setting(float)]
 OptionalInt = Annotated[int | None, setting(int)]
+OptionalSize = Annotated[
+    str | None,
+    tyro.conf.arg(
+        constructor=str,
+        metavar="SIZE",
+        help_behavior_hint="(default: of the device, container or machine)",
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +47,18 @@ class OnData:
     """Print one JSON object, and nothing else, on standard output."""
     plot: Path | None = None
     """Where the figure goes (PNG); `COMMAND-DATASET.png` unless --json."""
+    max_memory: OptionalSize = None
+    """What may be held at once, such as `8GB`; what does not fit is refused."""
     quiet: bool = False
     """No progress bar."""
     debug: bool = False
     """Show the traceback of an error."""
+
+    def max_bytes(self) -> int | None:
+        """Return what may be held at once, if it is said."""
+        from gnnrp import memory
+
+        return None if self.max_memory is None else memory.parse(self.max_memory)
 
     def load_dataset(self) -> Any:
         from gnnrp import datasets

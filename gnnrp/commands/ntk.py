@@ -58,6 +58,7 @@ class Ntk(Kept):
         from gnnrp.datasets import sbm
 
         self.check_folder("checkpoints")
+        max_bytes = self.max_bytes()
         dataset = self.load_dataset()
         target = target_path(self.plot, f"ntk-{dataset.name}.png", quiet=self.json)
 
@@ -71,6 +72,7 @@ class Ntk(Kept):
                 family=mixed if dataset.name == "sbm" else None,
                 folder=self.folder,
                 checkpoint_seconds=self.checkpoint_seconds,
+                max_bytes=max_bytes,
                 progress=progress,
             )
         print(records.dumps(record) if self.json else tables.of_tracking(record))

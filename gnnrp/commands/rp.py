@@ -82,7 +82,7 @@ class Rp(Kept):
         from gnnrp import pipeline, records, tables
 
         self.check_folder()
-        began = time.perf_counter()
+        began, max_bytes = time.perf_counter(), self.max_bytes()
         dataset = self.load_dataset()
         loaded = time.perf_counter() - began
         settings = self._settings(
@@ -96,6 +96,7 @@ class Rp(Kept):
                 load_seconds=loaded,
                 folder=self.folder,
                 checkpoint_seconds=self.checkpoint_seconds,
+                max_bytes=max_bytes,
                 progress=progress,
             )
         record = result.record
@@ -126,7 +127,7 @@ class Rp(Kept):
         from gnnrp import records, shards, tables
         from gnnrp.commands import _hosts
 
-        name = shards.contents(folder)["dataset"]
+        name, max_bytes = shards.contents(folder)["dataset"], self.max_bytes()
         settings = self._settings(name, has_features=False)
         _hosts.join(self.hosts, self.host)
         import jax
@@ -139,6 +140,7 @@ class Rp(Kept):
                 settings,
                 kept=self.folder,
                 checkpoint_seconds=self.checkpoint_seconds,
+                max_bytes=max_bytes,
                 progress=functools.partial(progress, "residual propagation"),
             )
         if not first:

@@ -57,6 +57,7 @@ def run(
     folder: Path | None = None,
     made_with: dict[str, Any] | None = None,
     checkpoint_seconds: float = checkpoints.SECONDS,
+    max_bytes: int | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
     """Run RP and keep, for each split, the step with the best validation value.
@@ -64,8 +65,8 @@ def run(
     Methods: "iterate" takes the steps one by one and serves every loss; "exact" takes
     all of them from the eigenvectors of S_XX, "krylov" from a Krylov space, both for
     the squared loss and a symmetric S. "auto" takes the one that sends the fewest
-    columns through S, of those that serve: "exact" up to 2,000 training nodes a split,
-    "krylov" if its vectors fit 2 GiB. The report says which, and why.
+    columns through S, of those that serve and fit the memory: "exact" up to 2,000
+    training nodes a split, "krylov" if its vectors fit 2 GiB. The report says why.
 
     Args:
         similarity: S.
@@ -86,11 +87,13 @@ def run(
         made_with: what else a checkpoint must have been made with, as plain JSON; where
             devices share the rows, whose contents are not compared, name the data.
         checkpoint_seconds: between two of them.
+        max_bytes: what may be held in all; what there is if left out, see ``memory``.
         callback: called with (done, total) now and then.
 
     Raises:
         ValueError: shapes, masks or settings that do not fit; a method that does not
-            serve the loss or the similarity; a checkpoint of another run.
+            serve the loss or the similarity, or takes more memory than there is; a
+            checkpoint of another run.
         KeyboardInterrupt: asked for; with a folder, after a checkpoint.
         TypeError: a similarity, metric or residual that is no function.
 
@@ -112,6 +115,7 @@ def run(
         folder=folder,
         made_with=made_with,
         checkpoint_seconds=checkpoint_seconds,
+        max_bytes=max_bytes,
         callback=callback,
     )
     return trajectories[0]
@@ -130,6 +134,7 @@ def run_all(
     method: str = "auto",
     select: str = "first",
     patience: int | None = None,
+    max_bytes: int | None = None,
     sent: Callable[[], Array] | None = None,
     folder: Path | None = None,
     made_with: dict[str, Any] | None = None,
@@ -153,6 +158,7 @@ def run_all(
         method: see ``run``.
         select: see ``run``.
         patience: see ``run``; each step size has its own.
+        max_bytes: see ``run``.
         sent: gives S [R_0, 0], (n, s, c), where that costs less than S does; only the
             method "krylov" asks.
         folder: see ``run``.
@@ -172,23 +178,25 @@ def run_all(
     split = Split(*split)
     problem = make_problem(targets, split, initial)
     similarity = everywhere(as_pytree(similarity))
-    method, reason = methods.choose(
-        method, similarity, problem, residual_fn, num_steps, len(step_sizes)
+    method, reason, krylov_bytes = methods.choose(
+        method, similarity, problem, residual_fn, num_steps, len(step_sizes), max_bytes
     )
     asked: dict[str, Any] = {"step_sizes": step_sizes, "num_steps": num_steps}
     identity = made_with or {}
     if folder is not None:
         named = asked | functions | {"method": method, "select": select}
         named["patience"] = patience
+        if method == "krylov":
+            named["krylov_bytes"] = krylov_bytes
         identity = identity | _identity(similarity, problem, named)
     if not problem.is_shared:
         similarity = on_support(similarity, problem.train.any(axis=0))
     known = _known_product(sent, problem) if method == "krylov" else None
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
         asked |= {"keeper": keeper, "callback": callback}
-        found = _driven(
-            method, similarity, problem, asked, functions, choice, sent=known
-        )
+        if method == "krylov":
+            asked |= {"sent": known, "max_bytes": krylov_bytes}
+        found = _driven(method, similarity, problem, asked, functions, choice)
 
     @functools.cache
     def ends() -> np.ndarray:
@@ -208,8 +216,6 @@ def _driven(
     asked: dict[str, Any],
     functions: dict[str, Any],
     choice: dict[str, Any],
-    *,
-    sent: Array | None,
 ) -> list[_report.Found]:
     """Return what the driver of a method finds."""
     if method == "iterate":
@@ -217,14 +223,7 @@ def _driven(
     settings = choice | {"metric": functions["metric"]}
     if method == "exact":
         return _curves.by_eigenvectors(similarity, problem, **asked, settings=settings)
-    return _curves.by_krylov_space(
-        similarity,
-        problem,
-        **asked,
-        settings=settings,
-        max_bytes=methods.KRYLOV_BYTES,
-        sent=sent,
-    )
+    return _curves.by_krylov_space(similarity, problem, **asked, settings=settings)
 
 
 def _identity(
