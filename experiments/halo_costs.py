@@ -69,7 +69,7 @@ def lacking(
 ) -> tuple[Int[np.ndarray, "p p"], Int[np.ndarray, " p"]]:
     """Return how many rows each part takes from each, and the entries of each.
 
-    These are the sizes of ``sharded.halos``, found without a second matrix.
+    These are the sizes of ``layouts.halos``, found without a second matrix.
     """
     part = layout.place // layout.rows
     nodes = np.argsort(layout.place)

@@ -49,7 +49,7 @@ together). Each pair of parts exchanges as many rows as any (`padded`), or each 
 receives all rows (`gather`); the code takes what it counts as less (`by`), and that is
 what is moved, in float32 columns, by all parts together. `entries` and `rows` are the
 most of a part over the mean. `natural` and `reordered` are ranges of as many entries,
-in the nodes' own order or in the one of `sharded.balanced(reorder=True)`; METIS and
+in the nodes' own order or in the one of `layouts.balanced(reorder=True)`; METIS and
 KaHIP cut few edges, and weigh a node by its entries and one, within 3 percent."""
 
 

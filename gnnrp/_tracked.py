@@ -15,7 +15,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from jaxtyping import Array, Float
 
-from gnnrp import graph, records, spmm
+from gnnrp import graph, memory, peaks, records, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import homophily, structured
 from gnnrp.propagation import similarity
@@ -23,7 +23,6 @@ from gnnrp.propagation import similarity
 NUM_EIGENVALUES = 3
 MARGIN = 0.01  # between alignments that are called different
 HIGH = 0.2  # what a kernel-graph alignment that stays high stays above
-_WORKING = 6  # n x n arrays while a kernel is looked at
 _JUDGED = ("kernel_graph", "kernel_labels", "test")
 
 Family = Callable[[float], Dataset]
@@ -41,26 +40,37 @@ class Graph(NamedTuple):
 
 
 def fits(
-    num_nodes: int, num_graphs: int, max_bytes: int | None, *, synthetic: bool
+    dataset: Dataset,
+    depth: int,
+    num_graphs: int,
+    max_bytes: int | None,
+    *,
+    synthetic: bool,
 ) -> bool:
-    """Tell whether the Gram matrices of all graphs can be held, too.
+    """Tell whether the Gram matrices of all graphs can be held, too, in half of it.
 
     Raises:
         ValueError: not even the kernel fits.
     """
-    each = num_nodes**2 * jnp.zeros(0).dtype.itemsize
-    limit = records.machine_memory() if max_bytes is None else max_bytes
-    needed = (_WORKING + (num_graphs if synthetic else 1)) * each
-    if limit is None:
-        return True
-    if needed > limit:
-        msg = (
-            f"the kernel of {num_nodes:,} nodes on {num_graphs} graphs takes about "
-            f"{needed / 1e9:.1f} GB and there are {limit / 1e9:.1f}; take a smaller "
-            "graph, or estimates (kernels.stochastic)"
-        )
-        raise ValueError(msg)
-    return needed + num_graphs * each <= limit / 2
+    num_nodes, features = dataset.num_nodes, dataset.features
+    num_features = num_nodes if features is None else features.shape[1]
+    of_grams = functools.partial(
+        peaks.ntk,
+        num_nodes,
+        num_features,
+        depth,
+        num_graphs if synthetic else 1,
+        itemsize=jnp.zeros(0).dtype.itemsize,
+    )
+    room = memory.room(max_bytes)
+    memory.check(
+        f"the kernel of {num_nodes:,} nodes on {num_graphs} graphs",
+        of_grams(0),
+        room,
+        f"take {'a smaller depth, ' if depth > 1 else ''}a smaller graph, or "
+        "estimates (kernels.stochastic)",
+    )
+    return of_grams(num_graphs) <= room.left / 2
 
 
 def build(

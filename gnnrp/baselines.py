@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import spmm
+from gnnrp import memory, peaks, spmm
 from gnnrp.propagation import label, residual, similarity
 from gnnrp.propagation.problem import Problem, judge, make_problem
 from gnnrp.types import MetricFn, Split
@@ -36,6 +36,7 @@ def run(
     *,
     metric: MetricFn,
     with_plain: bool,
+    max_bytes: int | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> dict[str, Line]:
     """Return the baselines by name: "majority", "lp" and, asked for, plain "rp".
@@ -61,11 +62,37 @@ def run(
             step_size=1.0,
             num_steps=_PLAIN_STEPS,
             metric=metric,
+            max_bytes=max_bytes,
         )
         chosen = {"power": power, "step_size": 1.0, "num_steps": _PLAIN_STEPS}
         lines["rp"] = Line(found.best_val, found.best_test, chosen, {})
     lines["lp"].settings.pop("val_by_iterations", None)
     return lines
+
+
+def check_memory(
+    targets: Float[np.ndarray, "n c"], splits: Split, max_bytes: int | None = None
+) -> None:
+    """Refuse splits whose label propagation would not fit, all of them at once.
+
+    Raises:
+        ValueError: it would not.
+    """
+    train, val, test = splits
+    sizes = peaks.Sizes(
+        *targets.shape,
+        num_splits=len(train),
+        num_train=0,
+        num_judged=int(np.max(val.sum(axis=1)) + np.max(test.sum(axis=1))),
+        num_steps=0,
+        itemsize=jnp.zeros(0).dtype.itemsize,
+    )
+    memory.check(
+        f"label propagation of {len(train)} split(s) on {len(targets):,} nodes",
+        peaks.label_propagation(sizes),
+        memory.room(max_bytes),
+        "take one split at a time" if len(train) > 1 else "take a smaller graph",
+    )
 
 
 def _majority(problem: Problem, metric: MetricFn) -> Line:

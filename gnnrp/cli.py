@@ -35,8 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command.run()
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("gnnrp: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interruption:
+        kept = str(interruption)
+        told = f"{kept}; go on by --resume" if kept else "interrupted"
+        print(f"gnnrp: {told}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

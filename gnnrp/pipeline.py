@@ -1,9 +1,11 @@
 """A data set and settings in, a record of plain numbers out: what commands share."""
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import baselines, datasets, graph, metrics, records, spmm
+from gnnrp import (
+    baselines,
+    checkpoints,
+    datasets,
+    graph,
+    memory,
+    metrics,
+    peaks,
+    records,
+    spmm,
+)
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import features, low_rank
 from gnnrp.presets import Settings
@@ -21,7 +33,8 @@ from gnnrp.types import LinearMap, Split
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
 
-_DENSE_KERNEL_BYTES = 6 * 2**30
+DENSE_BYTES = 6 * 2**30
+"""Of a dense kernel, at most."""
 
 
 class Run(NamedTuple):
@@ -36,6 +49,9 @@ def run(
     settings: Settings,
     *,
     load_seconds: float = 0.0,
+    folder: Path | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
+    max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Run RP and its baselines on a data set, with all its splits at once.
@@ -44,10 +60,14 @@ def run(
         dataset: see ``datasets.load``.
         settings: see ``presets.settings``.
         load_seconds: what loading took, for the record.
+        folder: of checkpoints of RP; see ``residual.run``.
+        checkpoint_seconds: between two of them.
+        max_bytes: what may be held in all; what there is if left out, see ``memory``.
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
-        ValueError: a feature kernel for a data set without features.
+        ValueError: a feature kernel for a data set without features; what does not fit
+            the memory.
     """
     if settings.kernel is not None and dataset.features is None:
         msg = f"{dataset.name} has no features here; use plain RP (kernel none)"
@@ -55,13 +75,16 @@ def run(
     # Asked for, float64 holds within; a caller's own float64 is never turned off.
     wide = jax.enable_x64(True) if settings.precision == "float64" else nullcontext()
     with wide:
-        return _run(dataset, settings, load_seconds, progress)
+        kept = (folder, checkpoint_seconds)
+        return _run(dataset, settings, load_seconds, kept, max_bytes, progress)
 
 
 def _run(
     dataset: Dataset,
     settings: Settings,
     load_seconds: float,
+    kept: tuple[Path | None, float],
+    max_bytes: int | None,
     progress: Progress | None,
 ) -> Run:
     def report(what: str) -> Callable[[int, int], None] | None:
@@ -71,8 +94,10 @@ def _run(
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
     targets = datasets.targets(dataset)
+    baselines.check_memory(targets, dataset.splits, max_bytes)
     num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
-    flow = build_similarity(matrix, dataset.features, settings, num_train=num_train)
+    room = memory.room(max_bytes)
+    flow, form = _similarity(matrix, dataset.features, settings, num_train, room)
     jax.block_until_ready(flow)
     setup = time.perf_counter() - began
 
@@ -89,6 +114,10 @@ def _run(
         method=settings.method,
         select=settings.select,
         patience=settings.patience,
+        folder=kept[0],
+        made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
+        checkpoint_seconds=kept[1],
+        max_bytes=max_bytes,
         callback=report("residual propagation"),
     )
     seconds = {
@@ -103,27 +132,51 @@ def _run(
         dataset.splits,
         metric=metric,
         with_plain=settings.kernel is not None,
+        max_bytes=max_bytes,
         callback=report("baselines"),
     )
     record = records.make(dataset, settings, trajectory, lines, seconds)
+    record["report"]["kernel"] = form
     return Run(record, trajectory)
 
 
 def build_similarity(
-    matrix: spmm.Matrix, node_features: Any, settings: Settings, *, num_train: int
+    matrix: spmm.Matrix,
+    node_features: Any,
+    settings: Settings,
+    *,
+    num_train: int,
+    max_bytes: int | None = None,
 ) -> LinearMap:
     """Return S: A^K or a lazy walk B, or B Kn B where the settings name a kernel.
 
     Where at most half of the feature rows are distinct, the kernel is one of those.
-    Else it is held densely where that fits 6 GiB and its many products pay for it:
-    where exact trajectories, which need one, do not serve. Else its row blocks are
-    evaluated at each product.
+    Else it is held densely where that fits 6 GiB, and half of what memory there is, and
+    its many products pay for it: where exact trajectories, which need one, do not
+    serve. Else its row blocks are evaluated at each product.
 
     Args:
         matrix: A.
         node_features: dense or scipy sparse, for a kernel.
         settings: power, alpha, kernel, gamma, row_normalize and loss are read.
         num_train: training nodes of the largest split.
+        max_bytes: what may be held in all; what there is if left out.
+
+    Raises:
+        ValueError: features that do not fit the graph or the kernel.
+    """
+    room = memory.room(max_bytes)
+    return _similarity(matrix, node_features, settings, num_train, room)[0]
+
+
+def _similarity(
+    matrix: spmm.Matrix,
+    node_features: Any,
+    settings: Settings,
+    num_train: int,
+    room: memory.Room,
+) -> tuple[LinearMap, str | None]:
+    """Return S, and which form its kernel has, and why.
 
     Raises:
         ValueError: features that do not fit the graph or the kernel.
@@ -133,7 +186,7 @@ def build_similarity(
     else:
         walk = similarity.LazyWalk(matrix, settings.power, settings.alpha)
     if settings.kernel is None:
-        return walk
+        return walk, None
     dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too
     x = features.checked(node_features).astype(dtype, copy=False)
     if x.shape[0] != matrix.shape[0]:
@@ -141,23 +194,43 @@ def build_similarity(
         raise ValueError(msg)
     if settings.row_normalize:
         x = features.row_normalized(x)
-    if _repeats(x):
+    form, why = _form(x, settings, num_train, room)
+    if form == "distinct":
         kernel = low_rank.distinct(x, settings.kernel, gamma=settings.gamma)
-        return similarity.Sandwich(walk, kernel)
-    num_bytes = x.shape[0] ** 2 * dtype.itemsize
-    many_products = settings.loss != "squared" or num_train > methods.EXACT_UP_TO
-    dense = many_products and num_bytes <= _DENSE_KERNEL_BYTES
+        return similarity.Sandwich(walk, kernel), why
+    dense = form == "dense"
     kernel = features.build(
         x, settings.kernel, gamma=settings.gamma, normalized=not dense
     )
     if dense:
         kernel = similarity.Dense(features.normalized_matrix(kernel))
-    return similarity.Sandwich(walk, kernel)
+    return similarity.Sandwich(walk, kernel), why
 
 
-def _repeats(x: Any) -> bool:
-    """Tell whether at most half of the rows are distinct; of sparse rows, never."""
+def _form(
+    x: Any, settings: Settings, num_train: int, room: memory.Room
+) -> tuple[str, str]:
+    """Return what stands for the kernel of these features, and why."""
+    (num_nodes, num_features), itemsize = x.shape, x.dtype.itemsize
+    num_rows = _num_distinct(x)
+    lacking = ""
+    if num_rows <= num_nodes / 2:
+        needed = peaks.distinct(num_nodes, num_features, num_rows, itemsize=itemsize)
+        if needed <= room.left:
+            return "distinct", f"of {num_rows:,} distinct rows"
+        lacking = f"; {memory.LACK} not distinct rows: it {memory.told(needed, room)}"
+    many_products = settings.loss != "squared" or num_train > methods.EXACT_UP_TO
+    if many_products and num_nodes**2 * itemsize <= DENSE_BYTES:
+        needed = peaks.dense_kernel(num_nodes, itemsize=itemsize)
+        if needed <= room.left / 2:  # the other half is for what runs along it
+            return "dense", "held densely, for many products"
+        lacking = f"; {memory.LACK} not held densely: it {memory.told(needed, room)}"
+    return "blocks", f"in row blocks at each product{lacking}"
+
+
+def _num_distinct(x: Any) -> int:
+    """Return how many rows are distinct; of sparse ones, all."""
     if scipy.sparse.issparse(x) or 0 in x.shape:
-        return False
+        return x.shape[0]
     row = np.dtype((np.void, x.itemsize * x.shape[1]))
-    return len(np.unique(np.ascontiguousarray(x).view(row))) <= len(x) / 2
+    return len(np.unique(np.ascontiguousarray(x).view(row)))

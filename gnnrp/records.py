@@ -9,21 +9,32 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
 from gnnrp.baselines import Line
-from gnnrp.datasets import Dataset
 from gnnrp.presets import PUBLISHED, SETTINGS, Settings
 
 if TYPE_CHECKING:
     from gnnrp.propagation.residual import Trajectory
 
 
+@runtime_checkable
+class Subject(Protocol):
+    """What a record tells of a data set."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def metric(self) -> str: ...  # noqa: D102
+    @property
+    def files(self) -> dict[str, str]: ...  # noqa: D102
+
+
 def make(
-    dataset: Dataset,
+    dataset: Subject,
     settings: Settings,
     trajectory: "Trajectory",
     lines: dict[str, Line],
@@ -103,19 +114,6 @@ def peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def machine_memory() -> int | None:
-    """Return the bytes of memory of this machine or container; None if not told."""
-    limits = []
-    for path in ("/sys/fs/cgroup/memory.max", "/proc/meminfo"):
-        if Path(path).exists():
-            word = Path(path).read_text().split()
-            if word[0].isdigit():
-                limits.append(int(word[0]))
-            elif word[0] == "MemTotal:":
-                limits.append(int(word[1]) * 1024)
-    return min(limits, default=None)
-
-
 def versions() -> dict[str, str]:
     """Return the versions of what computes."""
     packages = ("gnnrp", "jax", "jaxlib", "numpy", "scipy")
@@ -169,6 +167,7 @@ def _report(found: "Trajectory") -> dict[str, Any]:
         "reason": report.reason,
         "num_steps": report.num_steps,
         "diverged": [bool(x) for x in report.diverged],
+        "divergences": [x and x._asdict() for x in report.divergences],
         "relative_error": report.error,
         "columns": report.columns,
         "convergence": [part._asdict() for part in convergence],

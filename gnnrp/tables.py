@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from gnnrp import datasets, presets
+from gnnrp import datasets, memory, presets
 
 _NAMES = {
     "majority": "majority class",
@@ -45,7 +45,8 @@ def of_run(record: dict[str, Any]) -> str:
         f"η={s['step_size']:g} K={s['power']} α={s['alpha']:g}{kernel}; "
         f"best step {steps} of {report['num_steps']} ({report['solver']})",
         f"load {seconds['load']:.1f} s, set-up {seconds['setup']:.1f} s, "
-        f"run {seconds['run']:.1f} s on {record['device']}",
+        f"run {seconds['run']:.1f} s on {record['device']}"
+        + (f", {record['parts']} parts" if "parts" in record else ""),
     ]
     return "\n".join(lines)
 
@@ -109,7 +110,15 @@ def of_tracking(record: dict[str, Any]) -> str:
     for claim, holds in record["claims"].items():
         lines.append(f"  {'holds' if holds else 'does NOT hold':15}{claim}")
     if record["diverged"] is not None:
-        lines.append(f"\nthe loss was not finite at step {record['diverged']}")
+        before = [row for row in rows if row["step"] <= record["diverged"]][-1]
+        largest = before["graphs"][0]["eigenvalues"][:1]
+        kernel = (
+            f", the kernel's largest eigenvalue {largest[0]:.3g}" if largest else ""
+        )
+        lines.append(
+            f"\nthe loss was not finite at step {record['diverged']}, steps too large "
+            f"(at step {before['step']}{kernel}); take a smaller --learning-rate"
+        )
     seconds = f"{record['seconds']['run']:.1f} s on {record['device']}"
     return "\n".join([*lines, "", f"alignments centered; {seconds}"])
 
@@ -123,20 +132,27 @@ def warnings(record: dict[str, Any], dataset: datasets.Dataset) -> list[str]:
             f"{dataset.name} has no features here: the graph alone, not the published "
             "settings"
         )
-    growth = _growth(record["report"])
-    return [*told, growth] if growth else told
+    report = record["report"]
+    for what, why in (("steps", report["reason"]), ("the kernel", report["kernel"])):
+        if why is not None and memory.LACK in why:
+            told.append(f"{what}: {why}")
+    grown = growth(report)
+    return [*told, grown] if grown else told
 
 
-def _growth(report: dict[str, Any]) -> str | None:
-    """Return a sentence on the splits whose residual grew."""
+def growth(report: dict[str, Any]) -> str | None:
+    """Return a sentence on the splits whose residual grew: when, where, and why."""
     splits = [i for i, bad in enumerate(report["diverged"]) if bad]
     if not splits:
         return None
-    told = report["convergence"]  # empty where steps were iterated
-    why = told[splits[0]]["explanation"] if told else None
-    detail = f" ({why})" if why else "; a smaller --step-size may help"
+    first = report["divergences"][splits[0]]
     where = f" in split(s) {splits}" if len(report["diverged"]) > 1 else ""
-    return f"the residual grew{where}{detail}"
+    safe = first["safe_step_size"]
+    advice = f"; --step-size below {safe:.4g} is safe" if safe and safe > 0 else ""
+    return (
+        f"the residual grew{where}, from step {first['step']} on, most in column "
+        f"{first['column']} ({first['explanation']}){advice}"
+    )
 
 
 def of_datasets(rows: list[dict[str, Any]]) -> str:

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import _checks, _tracked, graph, metrics, records, spmm
+from gnnrp import _checks, _tracked, checkpoints, graph, metrics, records, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features, structured
-from gnnrp.models import checkpoints, gnn, objectives, training
+from gnnrp.models import gnn, objectives, training
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
@@ -83,6 +83,7 @@ def run(
     *,
     family: _tracked.Family | None = None,
     folder: Path | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -101,8 +102,8 @@ def run(
             from a homophilic share in [0, 1]; makes the run a synthetic one.
         folder: of checkpoints and of ``tracking.jsonl``, a line a look; if it holds a
             run of these settings, it is gone on with.
-        max_bytes: refuse what would hold more in n x n arrays; the memory of this
-            machine if left out.
+        checkpoint_seconds: between two checkpoints.
+        max_bytes: what may be held in all; what there is if left out, see ``memory``.
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
@@ -114,9 +115,11 @@ def run(
     began = time.perf_counter()
     if folder is not None:
         folder = Path(folder)
-        checkpoints.prepare(folder)
+        checkpoints.prepare(folder)  # before hours are spent
     subject = _prepare(dataset, settings, family, max_bytes)
-    rows, diverged = _followed(subject, dataset.name, settings, folder, progress)
+    rows, diverged = _followed(
+        subject, dataset.name, settings, (folder, checkpoint_seconds), progress
+    )
     graphs, synthetic = subject.graphs, family is not None
     return {
         "dataset": dataset.name,
@@ -194,7 +197,7 @@ def _prepare(
         raise ValueError(msg)
     synthetic = family is not None
     hold = _tracked.fits(
-        dataset.num_nodes, settings.num_graphs, max_bytes, synthetic=synthetic
+        dataset, settings.depth, settings.num_graphs, max_bytes, synthetic=synthetic
     )
     x = inputs(dataset, row_normalize=settings.row_normalize)
     kept = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]
@@ -223,7 +226,7 @@ def _followed(
     subject: _Subject,
     name: str,
     settings: Settings,
-    folder: Path | None,
+    kept: tuple[Path | None, float],
     progress: Progress | None,
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Train, with looks between; return the rows, and the step that diverged."""
@@ -235,6 +238,7 @@ def _followed(
             weight_decay=settings.weight_decay,
         ),
     )
+    folder, seconds = kept
     states = None if folder is None else folder / "checkpoints"
     rows = _tracked.Rows(folder, None if states is None else checkpoints.latest(states))
 
@@ -257,6 +261,7 @@ def _followed(
         callback=look,
         folder=states,
         settings=asked,
+        checkpoint_seconds=seconds,
         progress=progress,
     )
     return rows.found, None if result.diverged < 0 else int(result.diverged)

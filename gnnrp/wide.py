@@ -10,7 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gnnrp import _checks, datasets, graph, metrics, pipeline, presets, records, spmm
+from gnnrp import (
+    _checks,
+    datasets,
+    graph,
+    memory,
+    metrics,
+    peaks,
+    pipeline,
+    presets,
+    records,
+    spmm,
+)
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import activations, alignment, blocked, features, gntk
 from gnnrp.propagation import exact, methods, residual, similarity
@@ -18,8 +29,6 @@ from gnnrp.types import MetricFn, Split
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
-
-_HELD = blocked.HELD + 1  # n x n arrays at once, at most: K, N, and Θ centered or sent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +75,7 @@ def run(
     Args:
         dataset: see ``datasets.load``; without features, inputs are one-hot.
         settings: of the networks.
-        max_bytes: refuse what would hold more in n x n arrays; the memory of this
-            machine if left out.
+        max_bytes: what may be held in all; what there is if left out, see ``memory``.
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
@@ -75,16 +83,18 @@ def run(
 
     Source: Def. 4.1; Theorem 3.2 for the end of training.
     """
-    check_memory(dataset.num_nodes, max_bytes)
     began = time.perf_counter()
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
+    num_train = int(dataset.splits.train.sum(axis=1).max())
+    check_memory(dataset.num_nodes, num_train, max_bytes)
     beside = pipeline.run(
         dataset,
         presets.settings(dataset.name, has_features=dataset.features is not None),
+        max_bytes=max_bytes,
         progress=progress,
     ).record
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
-    dtype, rows = _all_depths(dataset, settings, matrix, progress)
+    dtype, rows = _all_depths(dataset, settings, matrix, max_bytes, progress)
     best = max(rows, key=lambda row: (row["val_mean"] is not None, row["val_mean"]))
     own = {key: beside[key] for key in ("val_mean", "val_std", "test_mean", "test_std")}
     name = "rp" if beside["method"] == "rp" else "generalized rp"
@@ -107,20 +117,22 @@ def run(
     }
 
 
-def check_memory(num_nodes: int, max_bytes: int | None = None) -> None:
+def check_memory(num_nodes: int, num_train: int, max_bytes: int | None = None) -> None:
     """Refuse a graph whose kernels would not fit.
 
     Raises:
-        ValueError: it would take more than ``max_bytes``.
+        ValueError: they would not.
     """
-    needed = _HELD * num_nodes**2 * jnp.zeros(0).dtype.itemsize
-    limit = records.machine_memory() if max_bytes is None else max_bytes
-    if limit is not None and needed > limit:
-        msg = (
-            f"the GNTK of {num_nodes:,} nodes takes about {needed / 1e9:.1f} GB and "
-            f"there are {limit / 1e9:.1f}; take a smaller graph, or RP (gnnrp rp)"
-        )
-        raise ValueError(msg)
+    itemsize = jnp.zeros(0).dtype.itemsize
+    num_train = min(num_train, methods.EXACT_UP_TO)  # beyond, nothing is factorized
+    narrow = "float32, " if itemsize > 4 else ""
+    memory.check(
+        f"the GNTK of {num_nodes:,} nodes",
+        peaks.gntk(num_nodes, num_train, itemsize=itemsize),
+        memory.room(max_bytes),
+        f"take {narrow}a smaller graph, RP (gnnrp rp), or blocks of the kernel "
+        "(kernels.local)",
+    )
 
 
 def inputs(dataset: Dataset) -> jax.Array:
@@ -152,6 +164,7 @@ def _all_depths(
     dataset: Dataset,
     settings: Settings,
     matrix: spmm.Matrix,
+    max_bytes: int | None,
     progress: Progress | None,
 ) -> tuple[Any, list[dict[str, Any]]]:
     """Return the type of the kernels and a row for each depth, in the order asked."""
@@ -173,7 +186,7 @@ def _all_depths(
         kernels.ntk.block_until_ready()
         spent += time.perf_counter() - start
         if depth in settings.depths:
-            found = _depth(dataset, matrix, kernels.ntk, settings, depth)
+            found = _depth(dataset, matrix, kernels.ntk, settings, depth, max_bytes)
             rows[depth] = found | {
                 "kernel_seconds": round(spent, 4)
             }  # of all layers so far
@@ -186,6 +199,7 @@ def _depth(
     theta: jax.Array,
     settings: Settings,
     depth: int,
+    max_bytes: int | None,
 ) -> dict[str, Any]:
     targets, metric = datasets.targets(dataset), metrics.by_name(dataset.metric)
     found = residual.run(
@@ -196,6 +210,7 @@ def _depth(
         num_steps=settings.num_steps,
         metric=metric,
         select="last",
+        max_bytes=max_bytes,
     )
     ends = [
         _end(theta, targets, split, metric)

@@ -7,7 +7,7 @@ import pytest
 import references
 
 from gnnrp.kernels import features
-from gnnrp.propagation import exact, krylov, similarity
+from gnnrp.propagation import _nodes, exact, krylov, similarity
 
 seeds = pytest.mark.parametrize("seed", range(3))
 N, SIZES = 24, ((12, 5, 4), (9, 3, 3), (7, 8, 2))  # splits of unequal size
@@ -19,8 +19,8 @@ def split_of(seed, sizes=SIZES):
 
 def build(S, targets, train, **settings):
     """Return the basis of each split for the targets as R_0, and where nodes stand."""
-    rest = krylov.padded_index(~train)
-    places = krylov.layout(train, rest)
+    rest = _nodes.padded_index(~train)
+    places = _nodes.layout(train, rest)
     start = np.where(train[:, :, None], targets, 0)
     padded = np.pad(start, [(0, 0), (0, 1), (0, 0)])
     rows = np.take_along_axis(padded, places.train[:, :, None], axis=1)
@@ -77,7 +77,7 @@ def matrices(seed):
 
 def test_layout_finds_every_training_node_where_it_stands():
     train = split_of(0).train
-    places = krylov.layout(train, krylov.padded_index(~train))
+    places = _nodes.layout(train, _nodes.padded_index(~train))
     assert places.train.shape == (3, 12)
     assert places.rest.shape == (3, N - 7)
     for s, mask in enumerate(train):
@@ -90,7 +90,7 @@ def test_layout_finds_every_training_node_where_it_stands():
 
 def test_index_of_nothing_is_all_padding():
     np.testing.assert_array_equal(
-        krylov.padded_index(np.zeros((2, 5), bool)), [[5]] * 2
+        _nodes.padded_index(np.zeros((2, 5), bool)), [[5]] * 2
     )
 
 

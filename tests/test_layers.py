@@ -7,11 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "types _checks",
+    "types _checks checkpoints memory peaks",
     "spmm _spmm_rules _order _edges",
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other
-    "presets baselines records tables pipeline wide tracking _tracked",
+    "presets baselines records tables pipeline wide tracking _tracked shards",
     "estimator commands cli",
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}

@@ -71,7 +71,7 @@ def test_communities_have_the_sizes_that_are_stated():
 def test_what_is_counted_is_what_the_code_exchanges(graph, method, parts):
     layout = partitioners.METHODS[method](graph, graph.nnz, 0)(parts)
     found = halo_costs.volume(graph, layout)
-    needed, most = sharded.halos(graph, layout)
+    needed, most = layouts.halos(graph, layout)
     sizes = np.array([[len(rows) for rows in each] for each in needed])
     lacked, entries = halo_costs.lacking(graph, layout)
     np.testing.assert_array_equal(lacked, sizes)

@@ -1,6 +1,7 @@
 """Rows shared by several devices give what one device gives."""
 
 import json
+import re
 
 import generators
 import jax
@@ -9,14 +10,14 @@ import pytest
 import scipy.sparse
 
 from gnnrp import datasets, graph, spmm
-from gnnrp.propagation import sharded
+from gnnrp.propagation import layouts, sharded
 
 ON_FOUR = """
 import json
 import jax, jax.numpy as jnp, numpy as np, scipy.sparse
 from gnnrp import datasets, graph, metrics, spmm
 from gnnrp.datasets import sbm
-from gnnrp.propagation import residual, sharded, similarity
+from gnnrp.propagation import layouts, residual, sharded, similarity
 from gnnrp.types import Split
 
 mesh = jax.make_mesh((4,), ("nodes",))
@@ -30,7 +31,7 @@ apply = jax.jit(lambda m, v: m(v))
 slope = jax.jit(jax.grad(lambda v, m: jnp.sum(jnp.sin(m(v)))))
 for name, A in matrices.items():
     x = rng.standard_normal((A.shape[0], 3))
-    layout = sharded.balanced(A, 4, reorder=False)
+    layout = layouts.balanced(A, 4, reorder=False)
     for exchange in sharded.EXCHANGES:
         m = sharded.prepare(A, layout, mesh, exchange=exchange)
         v = sharded.spread(layout, x, mesh)
@@ -47,25 +48,58 @@ for name, A in matrices.items():
 
 data = sbm.generate(0, block_size=60, num_val=50, num_test=100)
 A = graph.normalized_adjacency(data.edges, data.num_nodes)
-layout = sharded.balanced(A, 4)
+layout = layouts.balanced(A, 4)
 m = sharded.prepare(A, layout, mesh)
-def placed(x):
-    return np.asarray(sharded.spread(layout, x, mesh))
-splits = Split(*[np.stack([placed(mask) for mask in part]) for part in data.splits])
+rolled = [np.stack([np.roll(mask[0], 7 * i) for i in range(3)]) for mask in data.splits]
+split = Split(*rolled)
+shared = Split(*[sharded.spread(layout, mask, mesh, axis=-1) for mask in rolled])
 targets = datasets.targets(data)
-for method in ("iterate", "krylov", "exact"):
-    settings = dict(
-        step_size=1.0, num_steps=50, metric=metrics.accuracy, method=method
+placed = sharded.spread(layout, targets, mesh)
+start = rng.standard_normal(targets.shape)
+for method in ("iterate", "krylov"):
+    for name, initial in (("", None), (" from F_0", start)):
+        settings = dict(
+            step_sizes=[0.5, 1.0], num_steps=50, metric=metrics.accuracy, method=method
+        )
+        one = residual.run_all(
+            similarity.Power(spmm.prepare(A), 4), targets, split,
+            initial=initial, **settings,
+        )
+        if initial is not None:
+            initial = sharded.spread(layout, initial, mesh)
+        four = residual.run_all(
+            similarity.Power(m, 4), placed, shared, initial=initial, **settings
+        )
+        rows = [np.asarray(each.predictions)[:, layout.place] for each in four]
+        apart = [x - each.predictions for x, each in zip(rows, one)]
+        found[method + name] = {
+            "curves": max(abs(x.test - y.test).max() for x, y in zip(four, one)),
+            "predictions": abs(np.array(apart)).max() / abs(np.array(rows)).max(),
+            "rows a device": four[0].predictions.addressable_shards[0].data.shape[1],
+        }
+found["rows"] = layout.rows
+
+def refused(**change):
+    asked = dict(
+        similarity=similarity.Power(m, 4), targets=placed, split=shared,
+        step_size=1.0, num_steps=5, metric=metrics.accuracy,
     )
-    one = residual.run(
-        similarity.Power(spmm.prepare(A), 4), targets, data.splits, **settings
-    )
-    four = residual.run(similarity.Power(m, 4), placed(targets), splits, **settings)
-    apart = four.predictions[0][layout.place] - one.predictions[0]
-    found[method] = {
-        "curves": abs(four.test - one.test).max(),
-        "predictions": abs(apart).max() / abs(one.predictions).max(),
-    }
+    try:
+        residual.run(**asked | change)
+    except (ValueError, TypeError) as error:
+        return str(error)
+
+found["refused"] = [
+    refused(method="exact"),
+    refused(targets=placed.at[0].set(np.inf)),
+    refused(targets=placed.astype(int)),
+    refused(split=shared._replace(test=shared.train)),
+    refused(split=shared._replace(train=shared.train & False)),
+    refused(split=shared._replace(val=shared.val.astype(int))),
+    refused(split=shared._replace(val=shared.val[:2])),
+    refused(initial=placed[:8]),
+    refused(initial=placed * np.nan),
+]
 print(json.dumps(found, default=float))
 """
 
@@ -86,10 +120,29 @@ def test_four_devices_multiply_as_one_and_back(on_four, name, exchange):
     assert found["all gather"] == (exchange == "gather")
 
 
-@pytest.mark.parametrize("method", ["iterate", "krylov", "exact"])
-def test_residual_propagation_on_four_devices_is_that_on_one(on_four, method):
-    assert on_four[method]["curves"] == 0
-    assert on_four[method]["predictions"] < 1e-12
+@pytest.mark.parametrize("method", ["iterate", "krylov"])
+@pytest.mark.parametrize("start", ["", " from F_0"])
+def test_residual_propagation_on_four_devices_is_that_on_one(on_four, method, start):
+    found = on_four[method + start]
+    assert found["curves"] == 0
+    assert found["predictions"] < 1e-12
+    assert found["rows a device"] == on_four["rows"]
+
+
+def test_what_shared_rows_cannot_be_used_for_is_refused(on_four):
+    expected = [
+        'eigenvectors of S_XX are of one machine; use method="krylov"',
+        "targets must not be infinite",
+        "targets must be floats of shape",
+        "a node is in the train mask and in another one",
+        "a split without a training node with a known target",
+        "the val mask must be boolean",
+        "val mask must have shape",
+        "initial must have shape",
+        "initial must be finite",
+    ]
+    for message, pattern in zip(on_four["refused"], expected, strict=True):
+        assert re.search(pattern, message), message
 
 
 def ring(num_nodes=12):
@@ -103,7 +156,7 @@ def ring(num_nodes=12):
 def test_parts_hold_about_as_many_entries():
     data = datasets.load("sbm")
     csr = spmm.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
-    layout = sharded.balanced(csr, 7)
+    layout = layouts.balanced(csr, 7)
     assert len(set(layout.place.tolist())) == data.num_nodes
     assert layout.place.max() < layout.parts * layout.rows
     entries = np.zeros(7)
@@ -114,9 +167,9 @@ def test_parts_hold_about_as_many_entries():
 
 def test_a_part_lacks_what_its_entries_name_and_others_hold():
     csr = ring()
-    layout = sharded.balanced(csr, 3, reorder=False)
+    layout = layouts.balanced(csr, 3, reorder=False)
     assert layout == (pytest.approx(np.arange(12)), 4, 3)
-    needed, most = sharded.halos(csr, layout)
+    needed, most = layouts.halos(csr, layout)
     assert most == 1
     found = [[rows.tolist() for rows in each] for each in needed]
     assert found == [[[], [4], [11]], [[3], [], [8]], [[0], [7], []]]
@@ -126,7 +179,7 @@ def test_an_order_that_brings_neighbors_together_makes_borders_small():
     shuffled = np.random.default_rng(0).permutation(200)
     csr = ring(200)[shuffled][:, shuffled]
     most = {
-        reorder: sharded.halos(csr, sharded.balanced(csr, 4, reorder=reorder)).most
+        reorder: layouts.halos(csr, layouts.balanced(csr, 4, reorder=reorder)).most
         for reorder in (True, False)
     }
     assert most[True] <= 4 < most[False]
@@ -136,14 +189,14 @@ def test_an_order_that_brings_neighbors_together_makes_borders_small():
 def test_a_row_that_outweighs_all_others_leaves_one_for_each_part(parts):
     dense = np.zeros((6, 6))
     dense[0] = 1
-    layout = sharded.balanced(scipy.sparse.csr_array(dense), parts, reorder=False)
+    layout = layouts.balanced(scipy.sparse.csr_array(dense), parts, reorder=False)
     assert set(layout.place // layout.rows) == set(range(parts))
 
 
 def test_one_device_is_a_mesh_too():
     csr = ring()
     mesh = jax.make_mesh((1,), ("nodes",))
-    layout = sharded.balanced(csr, 1)
+    layout = layouts.balanced(csr, 1)
     x = np.random.default_rng(0).standard_normal((12, 2))
     matrix = sharded.prepare(csr, layout, mesh)
     found = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
@@ -153,11 +206,11 @@ def test_one_device_is_a_mesh_too():
 def test_what_does_not_fit_is_refused():
     csr = ring()
     mesh = jax.make_mesh((1,), ("nodes",))
-    layout = sharded.balanced(csr, 1)
+    layout = layouts.balanced(csr, 1)
     with pytest.raises(ValueError, match="parts must be at most 12, got 13"):
-        sharded.balanced(csr, 13)
+        layouts.balanced(csr, 13)
     with pytest.raises(ValueError, match="one axis of 3 devices, as the layout"):
-        sharded.prepare(csr, sharded.balanced(csr, 3), mesh)
+        sharded.prepare(csr, layouts.balanced(csr, 3), mesh)
     with pytest.raises(ValueError, match="exchange must be one of auto, halo, gather"):
         sharded.prepare(csr, layout, mesh, exchange="hallo")
     with pytest.raises(ValueError, match="layout is of 12 nodes, the matrix of shape"):

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import _tracked, cli, datasets, graph, spmm, tables, tracking
+from gnnrp import (
+    _tracked,
+    cli,
+    datasets,
+    graph,
+    memory,
+    peaks,
+    spmm,
+    tables,
+    tracking,
+)
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment, empirical
 from gnnrp.models import gnn
@@ -137,7 +147,7 @@ def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
 
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        tracking.run(data, SMALL, folder=folder, progress=stop)
+        tracking.run(data, SMALL, folder=folder, checkpoint_seconds=0, progress=stop)
     lines = (folder / "tracking.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 10]
     seen = []
@@ -159,13 +169,13 @@ def test_a_run_goes_on_in_another_process(tmp_path):
     line = ["ntk", "--every", "2", "--num-graphs", "2", "--json", "--quiet"]
     line += ["--folder", str(tmp_path / "run")]
 
-    def run(num_steps):
-        command = [sys.executable, "-m", "gnnrp.cli", *line, "--num-steps", num_steps]
+    def run(*more):
+        command = [sys.executable, "-m", "gnnrp.cli", *line, "--num-steps", *more]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    first, both = run("2"), run("4")
+    first, both = run("2"), run("4", "--resume")
     assert [row["step"] for row in both["rows"]] == [0, 2, 4]
     assert both["rows"][:2] == first["rows"]
 
@@ -174,7 +184,10 @@ def test_divergence_is_reported(data):
     found = tracking.run(data, dataclasses.replace(SMALL, learning_rate=1e200))
     assert found["diverged"] < 10
     assert found["claims"] == {}
-    assert "the loss was not finite at step" in tables.of_tracking(found)
+    told = tables.of_tracking(found)
+    assert f"the loss was not finite at step {found['diverged']}, steps too" in told
+    assert "the kernel's largest eigenvalue" in told
+    assert told.count("take a smaller --learning-rate") == 1
 
 
 def test_sparse_and_missing_features_serve(data, record):
@@ -187,15 +200,16 @@ def test_sparse_and_missing_features_serve(data, record):
     np.testing.assert_array_equal(bare(jnp.eye(120)), np.eye(120))
 
 
-def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record):
-    each = 8 * 120**2
-    found = tracking.run(data, SMALL, max_bytes=8 * each)
+def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record, monkeypatch):
+    monkeypatch.setattr(memory, "held", lambda: 0)
+    needed = peaks.ntk(120, data.features.shape[1], SMALL.depth, 1, 0, itemsize=8)
+    found = tracking.run(data, SMALL, max_bytes=needed)
     for one, other in zip(found["rows"], record["rows"], strict=True):
         assert one["graphs"][1]["kernel_graph"] == pytest.approx(
             other["graphs"][1]["kernel_graph"], abs=1e-6
         )
     with pytest.raises(ValueError, match="kernel of 120 nodes on 3 graphs takes about"):
-        tracking.run(data, SMALL, max_bytes=6 * each)
+        tracking.run(data, SMALL, max_bytes=needed - 1)
 
 
 def test_several_tasks_are_refused(data):

@@ -208,7 +208,9 @@ def test_a_checkpoint_of_another_run_or_damaged_is_refused(tmp_path):
 
 def test_only_the_last_checkpoints_are_kept(tmp_path):
     rule = training.Rule(GCN, SGD)
-    training.run(rule, data(), KEY, num_steps=5, every=1, folder=tmp_path)
+    training.run(
+        rule, data(), KEY, num_steps=5, every=1, folder=tmp_path, checkpoint_seconds=0
+    )
     kept = sorted(int(p.name) for p in tmp_path.iterdir() if p.name.isdigit())
     assert kept == [4, 5]
 

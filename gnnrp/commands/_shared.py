@@ -19,6 +19,14 @@ def setting(kind: Any) -> Any:
 Precision = Literal["float32", "float64"]
 OptionalFloat = Annotated[float | None, setting(float)]
 OptionalInt = Annotated[int | None, setting(int)]
+OptionalSize = Annotated[
+    str | None,
+    tyro.conf.arg(
+        constructor=str,
+        metavar="SIZE",
+        help_behavior_hint="(default: of the device, container or machine)",
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +47,18 @@ class OnData:
     """Print one JSON object, and nothing else, on standard output."""
     plot: Path | None = None
     """Where the figure goes (PNG); `COMMAND-DATASET.png` unless --json."""
+    max_memory: OptionalSize = None
+    """What may be held at once, such as `8GB`; what does not fit is refused."""
     quiet: bool = False
     """No progress bar."""
     debug: bool = False
     """Show the traceback of an error."""
+
+    def max_bytes(self) -> int | None:
+        """Return what may be held at once, if it is said."""
+        from gnnrp import memory
+
+        return None if self.max_memory is None else memory.parse(self.max_memory)
 
     def load_dataset(self) -> Any:
         from gnnrp import datasets
@@ -51,6 +67,41 @@ class OnData:
             self.dataset, self.data_dir, download=self.download, seed=self.seed
         )
         return found if self.split is None else datasets.with_split(found, self.split)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept(OnData):
+    """The flags of commands whose runs may be gone on with."""
+
+    folder: Path | None = None
+    """Keep checkpoints there, now and then and where Ctrl-C interrupts."""
+    resume: bool = False
+    """Go on with the run in --folder, if it holds one, to the same numbers."""
+    checkpoint_seconds: float = 60
+    """Between two checkpoints, or longer if writing them would slow the run."""
+
+    def check_folder(self, inside: str = "") -> None:
+        """Refuse to touch an earlier run unasked.
+
+        Args:
+            inside: the folder of its checkpoints, in the other one.
+
+        Raises:
+            ValueError: a run is there, or no folder is named.
+        """
+        if self.folder is None:
+            if self.resume:
+                msg = "--resume needs --folder, where the run is"
+                raise ValueError(msg)
+            return
+        from gnnrp import checkpoints
+
+        if not self.resume and checkpoints.started(self.folder / inside):
+            msg = (
+                f"{str(self.folder)!r} holds a run; go on with it by --resume, or "
+                "choose another folder"
+            )
+            raise ValueError(msg)
 
 
 def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:

@@ -39,6 +39,7 @@ class Gntk(OnData):
         settings = wide.Settings(
             self.depths, self.activation, self.bias, self.bias_std, self.num_steps
         )
+        max_bytes = self.max_bytes()
         dataset = self.load_dataset()
         target = target_path(self.plot, f"gntk-{dataset.name}.png", quiet=self.json)
         wide_floats = self.precision == "float64"
@@ -46,7 +47,7 @@ class Gntk(OnData):
             jax.enable_x64(True) if wide_floats else nullcontext(),
             Bar(quiet=self.quiet) as progress,
         ):
-            record = wide.run(dataset, settings, progress=progress)
+            record = wide.run(dataset, settings, max_bytes=max_bytes, progress=progress)
         print(records.dumps(record) if self.json else tables.of_depths(record))
         if target is None:
             return

@@ -1,11 +1,10 @@
 """`gnnrp ntk`: finite networks and their tangent kernel in training."""
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from gnnrp.commands._shared import (
-    OnData,
+    Kept,
     OptionalFloat,
     OptionalInt,
     setting,
@@ -20,7 +19,7 @@ QUICK = {"num_steps": 2000, "every": 500, "num_graphs": 5}
 
 
 @dataclasses.dataclass(frozen=True)
-class Ntk(OnData):
+class Ntk(Kept):
     """Train a GCN and follow its tangent kernel, on many graphs at the same weights.
 
     How the kernel aligns with the graph and with the labels, beside accuracy. Settings
@@ -52,14 +51,14 @@ class Ntk(OnData):
     """Of the kernel over classes: trace average, sum of logits, or that over c."""
     quick: bool = False
     """2,000 steps on 5 graphs, unless said otherwise: under a minute."""
-    folder: Path | None = None
-    """For checkpoints and one line of JSON a look; a run there is gone on with."""
 
     def run(self) -> None:
         """Load, train, and print."""
         from gnnrp import records, tables, tracking
         from gnnrp.datasets import sbm
 
+        self.check_folder("checkpoints")
+        max_bytes = self.max_bytes()
         dataset = self.load_dataset()
         target = target_path(self.plot, f"ntk-{dataset.name}.png", quiet=self.json)
 
@@ -72,6 +71,8 @@ class Ntk(OnData):
                 self._settings(dataset.name),
                 family=mixed if dataset.name == "sbm" else None,
                 folder=self.folder,
+                checkpoint_seconds=self.checkpoint_seconds,
+                max_bytes=max_bytes,
                 progress=progress,
             )
         print(records.dumps(record) if self.json else tables.of_tracking(record))

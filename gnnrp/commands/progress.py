@@ -1,16 +1,24 @@
-"""A progress bar on standard error, for whatever is called back while it works."""
+"""Progress on standard error, for whatever is called back while it works."""
 
 import sys
+import time
 from typing import Any
+
+FIRST, BETWEEN = 2.0, 10.0  # seconds before the first line, and between two of them
 
 
 class Bar:
-    """A bar on standard error, where that is a terminal."""
+    """A bar on standard error where that is a terminal, else a line now and then.
+
+    Both tell steps, their rate and the remaining time; lines begin after two seconds.
+    """
 
     def __init__(self, *, quiet: bool) -> None:
         """Show nothing yet; never anything if ``quiet``."""
-        self._disable = True if quiet else None  # None: unless it is a terminal
+        self._quiet, self._in_place = quiet, sys.stderr.isatty()
         self._bar: Any = None
+        self._what, self._since, self._start = "", 0.0, 0
+        self._next = time.monotonic() + FIRST
 
     def __enter__(self) -> "Bar":
         """Return the bar."""
@@ -23,17 +31,41 @@ class Bar:
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show what is being done, how far it is, and of how much."""
+        if self._quiet:
+            return
+        if self._in_place:
+            self._show(what, done, total)
+        else:
+            self._tell(what, done, total)
+
+    def _show(self, what: str, done: int, total: int) -> None:
         if self._bar is None or self._bar.desc != what:
             from tqdm import tqdm
 
             self.__exit__()
             self._bar = tqdm(
-                total=total,
-                desc=what,
-                leave=False,
-                disable=self._disable,
-                file=sys.stderr,
+                total=total, initial=done, desc=what, leave=False, unit="step"
             )
             self._bar.desc = what
         self._bar.total = total
         self._bar.update(done - self._bar.n)
+
+    def _tell(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._since, self._start = what, now, done
+        if now < self._next or done == self._start:  # the rate is not known yet
+            return
+        from tqdm import tqdm
+
+        line = tqdm.format_meter(
+            done,
+            total,
+            now - self._since,
+            prefix=what,
+            unit=" steps",
+            initial=self._start,
+            bar_format="{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left",
+        )
+        print(line, file=sys.stderr, flush=True)
+        self._next = now + BETWEEN

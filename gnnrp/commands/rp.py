@@ -1,12 +1,14 @@
 """`gnnrp rp`: residual propagation."""
 
 import dataclasses
+import functools
 import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from gnnrp.commands._shared import (
-    OnData,
+    Kept,
     OptionalFloat,
     OptionalInt,
     Precision,
@@ -27,7 +29,7 @@ _Precision = Annotated[Precision | None, setting(Precision)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rp(OnData):
+class Rp(Kept):
     """Run residual propagation and its baselines on one data set.
 
     Without flags: an embedded graph (a stochastic block model), a table, a figure.
@@ -58,6 +60,12 @@ class Rp(OnData):
     """How the steps are computed."""
     precision: _Precision = None
     """Of the computation."""
+    shards: Path | None = None
+    """A graph in parts, from `gnnrp partition`, instead of a data set: plain RP."""
+    hosts: str | None = None
+    """With --shards: `NAME,NAME,...`, the first perhaps `NAME:PORT`; or `auto`."""
+    host: int | None = None
+    """Which of --hosts this is, from 0; told by the machine's name if left out."""
 
     def run(self) -> None:
         """Load, run, and print.
@@ -65,16 +73,31 @@ class Rp(OnData):
         Raises:
             ValueError: settings or data that do not serve.
         """
+        if self.shards is not None:
+            self._run_shards(self.shards)
+            return
+        if self.hosts is not None or self.host is not None:
+            msg = "--hosts and --host need --shards, a graph in parts (gnnrp partition)"
+            raise ValueError(msg)
         from gnnrp import pipeline, records, tables
 
-        began = time.perf_counter()
+        self.check_folder()
+        began, max_bytes = time.perf_counter(), self.max_bytes()
         dataset = self.load_dataset()
         loaded = time.perf_counter() - began
-        settings = self._settings(has_features=dataset.features is not None)
+        settings = self._settings(
+            self.dataset, has_features=dataset.features is not None
+        )
         target = target_path(self.plot, f"rp-{dataset.name}.png", quiet=self.json)
         with Bar(quiet=self.quiet) as progress:
             result = pipeline.run(
-                dataset, settings, load_seconds=loaded, progress=progress
+                dataset,
+                settings,
+                load_seconds=loaded,
+                folder=self.folder,
+                checkpoint_seconds=self.checkpoint_seconds,
+                max_bytes=max_bytes,
+                progress=progress,
             )
         record = result.record
         for warning in tables.warnings(record, dataset):
@@ -90,13 +113,49 @@ class Rp(OnData):
         if not self.json:
             print(f"\nLearning curve: {target}")
 
-    def _settings(self, *, has_features: bool) -> Any:
+    def _run_shards(self, folder: Path) -> None:
+        """Run on a graph in parts, in this process and all others alike.
+
+        Raises:
+            ValueError: flags that do not go together, or what ``shards`` refuses.
+        """
+        given = {"dataset": self.dataset != "sbm", "data-dir": self.data_dir}
+        given |= {"split": self.split is not None, "plot": self.plot}
+        if wrong := [name for name, value in given.items() if value]:
+            msg = f"--{wrong[0]} does not go with --shards, whose data set is its own"
+            raise ValueError(msg)
+        from gnnrp import records, shards, tables
+        from gnnrp.commands import _hosts
+
+        name, max_bytes = shards.contents(folder)["dataset"], self.max_bytes()
+        settings = self._settings(name, has_features=False)
+        _hosts.join(self.hosts, self.host)
+        import jax
+
+        self.check_folder()
+        first = jax.process_index() == 0
+        with Bar(quiet=self.quiet or not first) as progress:
+            record = shards.run(
+                folder,
+                settings,
+                kept=self.folder,
+                checkpoint_seconds=self.checkpoint_seconds,
+                max_bytes=max_bytes,
+                progress=functools.partial(progress, "residual propagation"),
+            )
+        if not first:
+            return
+        if warning := tables.growth(record["report"]):
+            print(f"gnnrp: {warning}", file=sys.stderr)
+        print(records.dumps(record) if self.json else tables.of_run(record))
+
+    def _settings(self, name: str, *, has_features: bool) -> Any:
         from gnnrp import presets
         from gnnrp.kernels import features
 
         # What was published for a kernel does not fit the graph alone.
         has_kernel = has_features and self.kernel != "none"
-        chosen = presets.settings(self.dataset, has_features=has_kernel)
+        chosen = presets.settings(name, has_features=has_kernel)
         names = {field.name for field in dataclasses.fields(chosen)}
         given = {
             name: value

@@ -30,7 +30,6 @@ from gnnrp.kernels.gntk import Kernels
 from gnnrp.types import LinearMap, Scalar
 
 _WIDTH = 256  # columns of a block: its products fit the cache of a core
-HELD = 3  # n x n arrays at once, at most: the inputs may not be donated
 
 
 def layer(

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float, Int, Key
 
-from gnnrp import _checks
+from gnnrp import _checks, memory, peaks
 from gnnrp.kernels import features as dense
 from gnnrp.kernels.features import FeaturesLike, GramFn
 from gnnrp.types import Scalar
@@ -64,6 +64,7 @@ def distinct(
     *,
     gamma: Scalar = 1.0,
     normalized: bool = True,
+    max_bytes: int | None = None,
 ) -> Distinct:
     """Return the kernel, exact, in terms of the distinct rows of the features.
 
@@ -72,12 +73,19 @@ def distinct(
         kernel: as in ``features.build``.
         gamma: γ of the kernel.
         normalized: Dk over all n rows, each distinct row as often as it occurs.
+        max_bytes: what may be held in all; what there is if left out.
 
     Raises:
-        ValueError: as ``features.build``.
+        ValueError: as ``features.build``; a kernel that does not fit the memory.
     """
     x = dense.as_dense(features)
     rows, group, count = np.unique(x, axis=0, return_inverse=True, return_counts=True)
+    memory.check(
+        f"the kernel of {len(rows):,} distinct rows",
+        peaks.distinct(len(x), x.shape[1], len(rows), itemsize=x.itemsize),
+        memory.room(max_bytes),
+        "take its row blocks (features.build)",
+    )
     built = dense.build(rows, kernel, gamma=gamma, normalized=False)
     gram = dense.matrix(built)
     if normalized:
@@ -93,6 +101,7 @@ def fourier(
     num_features: int,
     key: Key[Array, ""],
     normalized: bool = True,
+    max_bytes: int | None = None,
 ) -> Factored:
     """Return random Fourier features of the Gaussian kernel.
 
@@ -106,9 +115,11 @@ def fourier(
         num_features: r, even.
         key: of the draw.
         normalized: by the row sums of ΦΦ^T, which must be positive.
+        max_bytes: what may be held in all; what there is if left out.
 
     Raises:
-        ValueError: r odd or below 2; γ not positive; a row sum not positive.
+        ValueError: r odd or below 2; γ not positive; a row sum not positive;
+            features that do not fit the memory.
 
     Source: Rahimi and Recht 2007.
     """
@@ -120,6 +131,12 @@ def fourier(
         )
         raise ValueError(msg)
     x = jnp.asarray(dense.as_dense(features))
+    memory.check(
+        f"the kernel of {len(x):,} nodes by {2 * half:,} random features",
+        peaks.fourier(len(x), 2 * half, itemsize=x.dtype.itemsize),
+        memory.room(max_bytes),
+        "take a smaller num_features",
+    )
     W = jax.random.normal(key, (x.shape[1], half), x.dtype)
     angle = jnp.matmul(x, W, precision=_HIGHEST) * jnp.asarray(
         (2 * gamma) ** 0.5, x.dtype
@@ -137,6 +154,7 @@ def nystrom(
     num_landmarks: int,
     key: Key[Array, ""],
     normalized: bool = True,
+    max_bytes: int | None = None,
 ) -> Nystrom:
     """Return Kg ~ C W^+ C^T from the kernel's columns at random landmarks.
 
@@ -150,14 +168,23 @@ def nystrom(
         num_landmarks: r, at most n; all n give the kernel itself.
         key: of the draw, without replacement.
         normalized: by the row sums of ΦΦ^T.
+        max_bytes: what may be held in all; what there is if left out.
 
     Raises:
-        ValueError: as ``features.build``; a kernel that is not PSD on the landmarks.
+        ValueError: as ``features.build``; a kernel that is not PSD on the landmarks;
+            one that does not fit the memory.
 
     Source: Williams and Seeger 2001.
     """
     built = dense.build(features, kernel, gamma=gamma, normalized=False)
     num_landmarks = _checks.count("num_landmarks", num_landmarks, 1, len(built.scale))
+    num_nodes, itemsize = len(built.scale), built.scale.dtype.itemsize
+    memory.check(
+        f"the Nyström kernel of {num_nodes:,} nodes and {num_landmarks:,} landmarks",
+        peaks.nystrom(num_nodes, num_landmarks, itemsize=itemsize),
+        memory.room(max_bytes),
+        "take a smaller num_landmarks",
+    )
     draw = jax.random.permutation(key, len(built.scale))[:num_landmarks]
     C = np.asarray(dense.rows(built, draw), np.float64).T
     values, Q = scipy.linalg.eigh(C[np.asarray(draw)])

@@ -15,8 +15,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from gnnrp import _checks
-from gnnrp.models import _identity, checkpoints, objectives
+from gnnrp import _checks, checkpoints
+from gnnrp.models import _identity, objectives
 from gnnrp.models.gnn import MLP
 from gnnrp.types import LinearMap, MetricFn
 
@@ -125,6 +125,7 @@ def run(
     callback: Callable[[int, Any], None] | None = None,
     folder: Path | None = None,
     settings: dict[str, Any] | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Result:
     """Train for a number of steps, one network a key.
@@ -134,14 +135,15 @@ def run(
         data: shared by the seeds, but for masks (s, n), of which each has its own.
         keys: one key, or s of them for as many networks by ``vmap``.
         num_steps: steps from the start, resumed ones included.
-        every: steps in a chunk; between chunks the callback is called, the state saved,
-            and divergence seen.
+        every: steps in a chunk; between chunks the callback is called, the state saved
+            if it is time, and divergence seen.
         callback: of (t, params), at t = 0 and after each chunk.
         folder: of checkpoints; if it holds one, training goes on from there, to the
             same numbers as without interruption. It must be of the same data, keys and
             network; an optimizer cannot be told from another, so that its settings
             should stand in the next.
         settings: what else a checkpoint must have been made with, as plain JSON.
+        checkpoint_seconds: between two of them; the last state is kept in any case.
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
@@ -155,37 +157,39 @@ def run(
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
     _identity.check(rule, data, len(keys) if some else None)
     state = _start(rule, data, keys, some=some)
-    resumed = None
     made_with = dict(settings or {})
     if folder is not None:
-        folder = Path(folder)
-        checkpoints.prepare(folder)
         made_with |= {
             "network": _identity.described(rule.network),
             "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
             "data": checkpoints.digest(data, keys),
         }
-        resumed = checkpoints.restore(folder, state, made_with)
-    state = state if resumed is None else resumed
-    t, losses = int(state.t), []
-    if t > num_steps:
-        msg = f"the run in {folder} stands at step {t}, beyond num_steps {num_steps}"
-        raise ValueError(msg)
-    diverged = np.full(keys.shape[:1] if some else (), -1)
-    if callback and resumed is None:
-        callback(t, state.params)
-    while t < num_steps and not _done(rule, state, t) and (diverged < 0).any():
-        if progress:
-            progress("training", t, num_steps)
-        length = min(every - t % every, num_steps - t)
-        state, found = _chunk(rule, state, data, some=some, length=length)
-        losses.append(np.asarray(found))
-        diverged = _first_bad(diverged, losses[-1], t)
-        t += length
-        if callback:
+    losses, diverged = [], np.full(keys.shape[:1] if some else (), -1)
+    with checkpoints.Keeper(folder, made_with, checkpoint_seconds) as keeper:
+        resumed = keeper.resumed(lambda _: state)
+        state = state if resumed is None else resumed
+        t = int(state.t)
+        if t > num_steps:
+            msg = (
+                f"the run in {folder} stands at step {t}, beyond num_steps {num_steps}"
+            )
+            raise ValueError(msg)
+        if callback and resumed is None:
             callback(t, state.params)
-        if folder is not None and (diverged < 0).any():
-            checkpoints.save(folder, state, made_with)
+        while t < num_steps and not _done(rule, state, t) and (diverged < 0).any():
+            if progress:
+                progress("training", t, num_steps)
+            length = min(every - t % every, num_steps - t)
+            state, found = _chunk(rule, state, data, some=some, length=length)
+            losses.append(np.asarray(found))
+            diverged = _first_bad(diverged, losses[-1], t)
+            t += length
+            if callback:
+                callback(t, state.params)
+            if (diverged < 0).any():
+                keeper.offer(t, lambda: state)  # noqa: B023
+        if (diverged < 0).any():
+            keeper.finish(t, lambda: state)
     return _result(rule, data, state, losses, diverged, some)
 
 

@@ -6,18 +6,21 @@ that of so narrow a product whatever the number of modes.
 """
 
 import functools
-from typing import Any
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 
-from gnnrp.propagation import selection
+from gnnrp import checkpoints
+from gnnrp.propagation import _forms, exact, selection
 from gnnrp.propagation._forms import Form
-from gnnrp.propagation._iterated import Found
+from gnnrp.propagation._report import Found, grown
 from gnnrp.propagation.problem import Problem
-from gnnrp.types import MetricFn
+from gnnrp.types import LinearMap, MetricFn
 
 _MODE_FLOATS = 2**22  # a(t) of one span of steps
 _SCORE_FLOATS = 2**19  # scores of one chunk of steps: they stay in the cache
@@ -25,45 +28,138 @@ _STEPS_AT_ONCE, _MOST_FLOATS = 8, 2**26  # where one step's scores do not
 _RANK = 16  # first width tried
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def run(
-    closed_forms: list[Form],
+class Piece(NamedTuple):
+    """What was found of one split and step size."""
+
+    norms: Float[np.ndarray, " t"]
+    val: Float[np.ndarray, " t"]
+    test: Float[np.ndarray, " t"]
+    worst: Int[np.ndarray, ""]  # column of the largest residual when it had grown
+    chosen: selection.Selection  # of one split
+    best: Float[Any, "n c"]  # predictions
+    told: UInt8[np.ndarray, " 1024"]  # convergence, in JSON
+
+
+def by_eigenvectors(
+    similarity: LinearMap,
     problem: Problem,
+    *,
+    step_sizes: Sequence[float],
+    num_steps: int,
+    settings: dict[str, Any],
+    keeper: checkpoints.Keeper,
+    callback: Callable[[int, int], None] | None,
+) -> list[Found]:
+    """Run split by split, so that the eigenvectors of one are held, not of all."""
+    num_splits = len(problem.train)
+
+    def like(done: int) -> list[list[Piece]]:
+        return [[_empty(problem, num_steps) for _ in step_sizes] for _ in range(done)]
+
+    pieces = keeper.resumed(like) or []
+    for split in range(len(pieces), num_splits):
+        forms = _forms.of_eigenvectors(similarity, problem, split, step_sizes)
+        pieces.append([
+            _piece(form, problem, split, num_steps, **settings) for form in forms
+        ])
+        if callback:
+            callback(split + 1, num_splits)
+        keeper.offer(split + 1, lambda: pieces)
+    width = int(problem.train.sum())
+    patience = settings["patience"]
+    return [
+        _joined(list(some), num_steps, patience, 0.0, width)
+        for some in zip(*pieces, strict=True)
+    ]
+
+
+def by_krylov_space(
+    similarity: LinearMap,
+    problem: Problem,
+    *,
+    step_sizes: Sequence[float],
+    num_steps: int,
+    settings: dict[str, Any],
+    **more: Any,
+) -> list[Found]:
+    """Run all splits and step sizes in one space; see ``_forms.of_krylov_space``."""
+    forms, error, columns = _forms.of_krylov_space(
+        similarity, problem, step_sizes=step_sizes, num_steps=num_steps, **more
+    )
+    found = []
+    for some in forms:
+        pieces = [
+            _piece(form, problem, split, num_steps, **settings)
+            for split, form in enumerate(some)
+        ]
+        patience = settings["patience"]
+        found.append(_joined(pieces, num_steps, patience, error, columns))
+    return found
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def _piece(
+    form: Form,
+    problem: Problem,
+    split: int,
     num_steps: int,
     *,
     metric: MetricFn,
     rule: str,
     patience: Int[Any, ""],
-) -> Found:
+) -> Piece:
     """Evaluate the metric at every step, choose, and form the chosen predictions."""
     steps = np.arange(1, num_steps + 1)
-    val, test, norms = [], [], []
-    for split, form in enumerate(closed_forms):
-        for curves, curve in zip(
-            (val, test), _curves(form, problem, split, steps, metric), strict=True
-        ):
-            curves.append(curve)
-        fed_back = problem.train[split].sum() * problem.targets.shape[1]
-        norms.append(form.norms_fn(steps - 1) / np.sqrt(fed_back))
-    val, test, norms = np.stack(val), np.stack(test), np.stack(norms)
+    val, test = _curves(form, problem, split, steps, metric)
+    fed_back = problem.train[split].sum() * problem.targets.shape[1]
+    norms = (form.norms_fn(steps - 1) / np.sqrt(int(fed_back))).astype(val.dtype)
     # Without validation nodes, the later the better.
-    judged = problem.val.mask.any(axis=1, keepdims=True)
-    score = np.where(judged, val, steps.astype(val.dtype))
-    chosen = selection.over_curve(score, rule=rule, patience=patience)
+    judged = bool(problem.val.mask[split].any())
+    score = val if judged else steps.astype(val.dtype)
+    chosen = selection.over_curve(score[None], rule=rule, patience=patience)
+    best = form.predictions_fn(int(chosen.step[0])).astype(val.dtype)
+    worst = form.column_fn(int(grown(norms[None])[0]))
+    told = json.dumps(form.convergence._asdict()).encode().ljust(1024)
+    chosen = jax.tree.map(np.asarray, chosen)
+    return Piece(
+        norms, val, test, np.array(worst), chosen, best, np.frombuffer(told, np.uint8)
+    )
+
+
+def _empty(problem: Problem, num_steps: int) -> Piece:
+    """Return a piece of the shapes and types of all others."""
+    dtype = problem.targets.dtype
+    curve = np.zeros(num_steps, dtype)
+    chosen = jax.tree.map(np.asarray, selection.init(1, dtype))
+    best = np.zeros(problem.targets.shape, dtype)
+    return Piece(curve, curve, curve, np.array(0), chosen, best, np.zeros(1024, "u1"))
+
+
+def _joined(
+    pieces: list[Piece],
+    num_steps: int,
+    patience: Int[Any, ""],
+    error: float,
+    columns: int,
+) -> Found:
+    norms, val, test, worst = (
+        np.stack([piece[i] for piece in pieces]) for i in range(4)
+    )
+    chosen = jax.tree.map(
+        lambda *each: np.concatenate(each), *(piece.chosen for piece in pieces)
+    )
     seen = selection.last_step(chosen, num_steps, patience)
-    best = [
-        form.predictions_fn(int(step))
-        for form, step in zip(closed_forms, chosen.step, strict=True)
-    ]
+    best: Any = [piece.best for piece in pieces]
     return Found(
-        norms[:, :seen].astype(val.dtype),
+        norms[:, :seen],
         val[:, :seen],
         test[:, :seen],
+        worst,
         chosen,
-        np.stack(best).astype(val.dtype),
-        tuple(form.convergence for form in closed_forms),
-        error=0.0,
-        columns=0,
+        jnp.stack(best) if isinstance(best[0], jax.Array) else np.stack(best),
+        tuple(exact.Convergence(**json.loads(bytes(piece.told))) for piece in pieces),
+        error,
+        columns,
     )
 
 
@@ -80,7 +176,7 @@ def _curves(
         some = slice(first, first + span)
         tall, mix = _compress(form.modes_fn(steps[some]), form.weights, dtype)
         for curve, part, fields in zip(curves, parts, fields_of, strict=True):
-            index, targets, mask = (array[split] for array in part)
+            index, targets, mask = part.of_split(split)
             start = np.zeros((1, 1), dtype)
             if problem.initial is not None:
                 start = problem.initial[split][index]

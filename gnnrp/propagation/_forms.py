@@ -5,24 +5,18 @@ The a(t) are known for every t on the host, in float64; the b are on device.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp.propagation import exact, krylov
+from gnnrp import checkpoints
+from gnnrp.propagation import _nodes, exact, krylov
 from gnnrp.propagation.problem import Part, Problem
 from gnnrp.propagation.similarity import columns
 from gnnrp.types import LinearMap
-
-
-class Cost(NamedTuple):
-    """What closed forms cost in precision and in work."""
-
-    error: float  # estimated, relative, of the predictions
-    columns: int  # that S was applied to, one by one or together
 
 
 class Form(NamedTuple):
@@ -33,6 +27,7 @@ class Form(NamedTuple):
     fields_fn: Callable[[Part], Callable]  # nodes -> ((r, x) -> sums of b, (r, q, c))
     predictions_fn: Callable[[int], np.ndarray]  # step -> F_t of all nodes, (n, c)
     norms_fn: Callable[[np.ndarray], np.ndarray]  # steps -> |R_t|
+    column_fn: Callable[[int], int]  # step -> the column of the largest residual
     convergence: exact.Convergence
 
 
@@ -42,9 +37,7 @@ def krylov_capacity(problem: Problem, max_bytes: int) -> int:
     return int(max_bytes // max(1, size))
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def build(
-    method: str,
+def of_krylov_space(
     similarity: LinearMap,
     problem: Problem,
     *,
@@ -52,39 +45,32 @@ def build(
     num_steps: int,
     max_bytes: int,
     sent: Float[Array, "n s c"] | None,
+    keeper: checkpoints.Keeper,
     callback: Callable[[int, int], None] | None,
-) -> tuple[list[list[Form]], Cost]:
-    """Return the closed form of each split, for each step size, and what it cost.
+) -> tuple[list[list[Form]], float, int]:
+    """Return the form of each split, for each step size, the error and the columns.
 
-    What costs products with S, eigenvectors or a Krylov space, all step sizes share.
-    The latter begins with S [R_0, 0], which may be known already.
+    All step sizes share the space. It begins with S [R_0, 0], which may be known.
     """
-    if method == "exact":
-        made = []
-        for split in range(len(problem.train)):
-            made.append(_exact_forms(similarity, problem, split, step_sizes))
-            if callback:
-                callback(split + 1, len(problem.train))
-        columns_sent = int(problem.train.sum())
-        return [list(forms) for forms in zip(*made, strict=True)], Cost(0, columns_sent)
-    # Each part stands in one piece, so that a slice takes it out.
-    seen = (
-        problem.train | _covered(problem, problem.val) | _covered(problem, problem.test)
-    )
-    others = krylov.padded_index(~seen)
-    rest = np.concatenate([problem.val.index, problem.test.index, others], axis=1)
-    places = krylov.layout(problem.train, rest)
-    start = np.pad(initial_residual(problem), [(0, 0), (0, 1), (0, 0)])
-    index = np.asarray(places.train)[..., None]
-    residual = np.moveaxis(np.take_along_axis(start, index, axis=1), 2, 1)
+    start = initial_residual(problem)
+    if problem.is_shared:
+        places = _nodes.InPlace(problem.train)
+        residual = jnp.moveaxis(start, 2, 1)
+    else:
+        places = _places(problem)
+        start = np.pad(start, [(0, 0), (0, 1), (0, 0)])
+        index = np.asarray(places.train)[..., None]
+        chosen = np.take_along_axis(start, index, axis=1)
+        residual = jnp.asarray(np.moveaxis(chosen, 2, 1))
     basis = krylov.build(
         similarity,
         places,
-        jnp.asarray(residual),
+        residual,
         step_sizes=step_sizes,
         num_steps=num_steps,
         max_vectors=krylov_capacity(problem, max_bytes),
         sent=sent,
+        keeper=keeper,
         callback=callback,
     )
     count = range(len(problem.train))
@@ -94,15 +80,27 @@ def build(
         for at in step_sizes
     ]
     known = 0 if sent is None else basis.norms.size
-    return made, Cost(basis.error, basis.eigenvalues.size - known)
+    return made, basis.error, basis.eigenvalues.size - known
 
 
-def initial_residual(problem: Problem) -> Float[np.ndarray, "s n c"]:
+def _places(problem: Problem) -> _nodes.Layout:
+    """Return where nodes stand; each part in one piece, so that a slice cuts it out."""
+    seen = (
+        problem.train | _covered(problem, problem.val) | _covered(problem, problem.test)
+    )
+    others = _nodes.padded_index(~seen)
+    parts: Any = (problem.val.index, problem.test.index, others)
+    rest = np.concatenate(parts, axis=1)
+    return _nodes.layout(problem.train, rest)
+
+
+def initial_residual(problem: Problem) -> Float[Any, "s n c"]:
     """Return [R_0, 0] of each split."""
     start = problem.targets[None]
     if problem.initial is not None:
         start = start - problem.initial
-    return np.where(problem.train[:, :, None], start, 0)
+    xp: Any = jnp if problem.is_shared else np
+    return xp.where(problem.train[:, :, None], start, 0)
 
 
 def _covered(problem: Problem, part: Part) -> Bool[np.ndarray, "s n"]:
@@ -118,9 +116,10 @@ def _initial(problem: Problem, split: int) -> Float[np.ndarray, "n c"]:
     return np.array(problem.initial[split], np.float64)
 
 
-def _exact_forms(
+def of_eigenvectors(
     similarity: LinearMap, problem: Problem, split: int, step_sizes: Sequence[float]
 ) -> list[Form]:
+    """Return the form of one split, for each step size."""
     train = np.flatnonzero(problem.train[split])
     dtype = problem.targets.dtype
     factors = exact.factorize(
@@ -144,7 +143,7 @@ def _exact_form(
         return exact.growth(factors.eigenvalues, step_size, steps)
 
     def fields(part):
-        rows = jnp.asarray(factors.rows[part.index[split]], dtype)
+        rows = jnp.asarray(factors.rows[part.of_split(split)[0]], dtype)
         return lambda mix: _exact_fields(
             rows, (mix[:, :, None] * coefficients).astype(dtype)
         )
@@ -152,6 +151,12 @@ def _exact_form(
     def predictions(step):
         a = modes(np.array([step]))[0]
         return _initial(problem, split) + factors.rows @ (a[:, None] * coefficients)
+
+    def column(step):
+        # Relative to the mode that grew most, so that nothing overflows.
+        grown = step * np.log(np.abs(1 - step_size * factors.eigenvalues))
+        sizes = np.exp(grown - grown.max())[:, None] * coefficients
+        return int(np.argmax(np.linalg.norm(sizes, axis=0)))
 
     return Form(
         modes,
@@ -161,6 +166,7 @@ def _exact_form(
         lambda steps: exact.residual_norms(
             factors, residual, steps, step_size=step_size
         ),
+        column,
         exact.convergence(factors, residual, step_size=step_size),
     )
 
@@ -172,6 +178,8 @@ def _looks(
 
     @functools.cache
     def look(is_val: bool) -> Array:
+        if problem.is_shared:
+            return basis.images[split]
         width = problem.val.index.shape[1]
         part = (
             slice(width)
@@ -185,13 +193,12 @@ def _looks(
 
 def _krylov_form(
     basis: krylov.Basis,
-    places: krylov.Layout,
+    places: _nodes.Layout | _nodes.InPlace,
     problem: Problem,
     split: int,
     look: Callable[[bool], Array],
     step_size: float,
 ) -> Form:
-    train, rest = problem.train[split], places.rest[split]
     num_classes, num_vectors = basis.images.shape[1:3]
     one = basis._replace(
         eigenvalues=basis.eigenvalues[split : split + 1],
@@ -214,10 +221,16 @@ def _krylov_form(
 
     def predictions(step):
         at = np.array([step])
-        out = _initial(problem, split)
         a = modes(at)[0].reshape(num_classes, num_vectors)
-        moved = _combined(basis.images, split, a)
-        left = _combined(basis.vectors, split, residual(at)[0])
+        moved = _combine(basis.images, split, a.astype(basis.images.dtype))
+        if isinstance(places, _nodes.InPlace):
+            start = problem.initial
+            return moved if start is None else start[split] + moved
+        moved = np.asarray(moved)
+        out, train = _initial(problem, split), problem.train[split]
+        mix = residual(at)[0].astype(basis.vectors.dtype)
+        left = np.asarray(_combine(basis.vectors, split, mix))
+        rest = places.rest[split]
         inside = rest < len(out)
         # Nodes that pad a part, or stand in two, are all the same node's value.
         out[rest[inside]] += moved[inside]
@@ -230,12 +243,11 @@ def _krylov_form(
         fields,
         predictions,
         lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),
+        lambda step: int(
+            np.argmax(np.linalg.norm(residual(np.array([step]))[0], axis=1))
+        ),
         krylov.convergence(basis, split, step_size),
     )
-
-
-def _combined(array: Array, split: int, mix: np.ndarray) -> np.ndarray:
-    return np.asarray(_combine(array, split, mix.astype(array.dtype)))
 
 
 @jax.jit

@@ -8,14 +8,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp.propagation import exact, losses, selection
+from gnnrp import checkpoints
+from gnnrp.propagation import losses, selection
+from gnnrp.propagation._report import Found, grown
 from gnnrp.propagation.problem import Part, Problem, evaluate
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar
 
 _BUFFER = 256  # steps between two looks by the host, at most
 _SECONDS = 0.5  # between two looks, about
+_HOPELESS = 1e6  # times its start a residual grows before its run is stopped
 
 
 class State(NamedTuple):
@@ -23,19 +27,6 @@ class State(NamedTuple):
 
     predictions: Float[Array, "n *s c"]  # F_t, of known and unknown nodes alike
     t: Int[Array, ""]
-
-
-class Found(NamedTuple):
-    """What a driver hands back to ``residual.run``."""
-
-    train_residual: Float[np.ndarray, "s t"]
-    val: Float[np.ndarray, "s t"]
-    test: Float[np.ndarray, "s t"]
-    selection: selection.Selection
-    predictions: Float[Any, "s n c"]
-    convergence: tuple[exact.Convergence, ...] | None
-    error: float
-    columns: int
 
 
 def init(
@@ -101,7 +92,7 @@ class _Carry(NamedTuple):
     state: State  # (n, s, c)
     best: Float[Array, "n s c"]
     chosen: selection.Selection
-    curves: Float[Array, "3 b s"]  # train residual, val, test
+    curves: Float[Array, "4 b s"]  # train residual, val, test, worst column
 
 
 def run(
@@ -114,56 +105,110 @@ def run(
     residual_fn: ResidualFn,
     rule: str,
     patience: Int[Array, ""],
+    keeper: checkpoints.Keeper,
     callback: Callable[[int, int], None] | None,
 ) -> list[Found]:
     """Take the steps one by one, for each step size, all in the same products.
 
-    It stops early where the patience of every split and step size ran out.
+    It stops early where the patience of every split and step size ran out, or its
+    residual has grown beyond hope.
     """
     problem = _repeated(problem, len(step_sizes))
-    num_splits, num_nodes = problem.train.shape
-    shape = (num_nodes, num_splits, problem.targets.shape[1])
-    dtype = problem.targets.dtype
-    start = np.zeros(shape, dtype)
-    if problem.initial is not None:
-        start = np.moveaxis(problem.initial, 0, 1)
-    mask = problem.train.T[:, :, None]
-    if problem.known is not None:
-        mask = mask & problem.known[:, None, :]
-    carry = _Carry(
-        State(jnp.array(start), jnp.array(0, jnp.int32)),
-        jnp.array(start),
-        selection.init(num_splits, dtype),
-        jnp.array(np.zeros((3, _BUFFER, num_splits), dtype)),
-    )
-    device, mask = jax.device_put((problem._replace(train=None), mask))
-    rates = np.repeat(step_sizes, num_splits // len(step_sizes))[:, None]
-    settings = (jnp.asarray(rates, dtype), patience, mask)
+    carry, mask, rates = _start(problem, step_sizes)
+    num_splits, dtype = len(problem.train), problem.targets.dtype
+    device = problem._replace(train=None)
+    if not problem.is_shared:
+        device, mask = jax.device_put((device, mask))
+    settings = (rates, patience, mask)
     advance = functools.partial(
         _advance, metric=metric, residual_fn=residual_fn, rule=rule
     )
-    curves, done, count = [], 0, 1
-    while done < num_steps and not np.all(carry.chosen.stopped):
+    begun = carry  # for its shapes
+    kept = keeper.resumed(lambda t: (begun, np.zeros((4, t, num_splits), dtype)))
+    carry, curves = (carry, []) if kept is None else (kept[0], [np.asarray(kept[1])])
+    done, count = int(carry.state.t), 1
+    while done < num_steps and not _is_over(carry, curves):
         began = time.perf_counter()
         count = min(count, num_steps - done)
         carry = advance(carry, similarity, device, settings, count)
         curves.append(np.asarray(carry.curves[:, :count]))
         done += count
-        if time.perf_counter() - began < _SECONDS:
+        if all(checkpoints.agreed(time.perf_counter() - began < _SECONDS)):
             count = min(2 * count, _BUFFER)
         if callback:
             callback(done, num_steps)
+        keeper.offer(done, lambda: (carry, np.concatenate(curves, axis=1)))  # noqa: B023
     curves = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)
-    predictions = np.moveaxis(np.asarray(carry.best), 1, 0)
+    return _found(carry, curves, len(step_sizes), patience)
+
+
+def _start(
+    problem: Problem, step_sizes: Sequence[float]
+) -> tuple[_Carry, Any, Float[Array, "s 1"]]:
+    """Return where the run begins, what is fed back, and η of each split."""
+    num_splits, num_nodes = problem.train.shape
+    shape = (num_nodes, num_splits, problem.targets.shape[1])
+    dtype = problem.targets.dtype
+    rates = np.repeat(step_sizes, num_splits // len(step_sizes))[:, None]
+    rows: Any = None
+    if problem.is_shared:
+        rows = problem.targets.sharding
+    start = jnp.zeros(shape, dtype, device=rows)
+    if problem.initial is not None:
+        start = jnp.moveaxis(jnp.asarray(problem.initial), 0, 1)
+    mask = problem.train.T[:, :, None]
+    if problem.known is not None:
+        mask = mask & problem.known[:, None, :]
+    rest = (
+        jnp.asarray(0, jnp.int32),
+        selection.init(num_splits, dtype),
+        jnp.zeros((4, _BUFFER, num_splits), dtype),
+    )
+    if problem.is_shared:  # by every device alike, so that they can be donated
+        whole = NamedSharding(rows.mesh, PartitionSpec())
+        rest = jax.tree.map(
+            lambda x: jax.make_array_from_callback(
+                x.shape, whole, np.asarray(x).__getitem__
+            ),
+            rest,
+        )
+    t, chosen, curves = rest
+    # Each its own buffer, since they are donated.
+    carry = _Carry(State(jnp.array(start), t), jnp.array(start), chosen, curves)
+    return carry, mask, jnp.asarray(rates, dtype)
+
+
+def _is_over(carry: _Carry, curves: list[Float[np.ndarray, "4 _ s"]]) -> bool:
+    """Tell whether every split ran out of patience, or diverged."""
+    over = np.asarray(carry.chosen.stopped)
+    if curves:
+        first, last = curves[0][0, 0], curves[-1][0, -1]
+        over = over | ~(last <= _HOPELESS * first)
+    return bool(np.all(over))
+
+
+def _found(
+    carry: _Carry,
+    curves: Float[np.ndarray, "4 s t"],
+    num_step_sizes: int,
+    patience: Int[Array, ""],
+) -> list[Found]:
+    """Return what was found of each step size."""
+    num_splits, done = curves.shape[1:]
+    predictions = jnp.moveaxis(carry.best, 1, 0)
+    if predictions.is_fully_replicated:  # else devices share the rows
+        predictions = np.asarray(predictions)
     found = []
-    for some in np.split(np.arange(num_splits), len(step_sizes)):
+    for some in np.split(np.arange(num_splits), num_step_sizes):
         chosen = jax.tree.map(lambda each, some=some: each[some], carry.chosen)
-        norms, val, test = curves[
-            :, some, : selection.last_step(chosen, done, patience)
-        ]
-        start = predictions[some]
-        width = done * start.shape[0] * start.shape[2]
-        found.append(Found(norms, val, test, chosen, start, None, 0.0, width))
+        seen = selection.last_step(chosen, done, patience)
+        norms, val, test, columns = curves[:, some, :seen]
+        # The residual that a step leaves is the one that the next sends.
+        at = np.minimum(grown(norms), seen - 1)
+        worst = columns[np.arange(len(some)), at].astype(np.int64)
+        best = predictions[some]
+        width = done * len(some) * best.shape[2]
+        found.append(Found(norms, val, test, worst, chosen, best, None, 0.0, width))
     return found
 
 
@@ -171,16 +216,22 @@ def _repeated(problem: Problem, count: int) -> Problem:
     """Return the problem with all its splits, ``count`` times one after the other."""
     if count == 1:
         return problem
+    xp: Any = jnp if problem.is_shared else np
 
     def repeat(array):
-        return np.tile(array, (count, *[1] * (array.ndim - 1)))
+        return xp.tile(array, (count, *[1] * (array.ndim - 1)))
+
+    def repeated(part):
+        if part.index is None:
+            return part._replace(mask=repeat(part.mask))
+        return Part(*map(repeat, part))
 
     start = problem.initial
     return problem._replace(
         train=repeat(problem.train),
         initial=None if start is None else repeat(start),
-        val=Part(*map(repeat, problem.val)),
-        test=Part(*map(repeat, problem.test)),
+        val=repeated(problem.val),
+        test=repeated(problem.test),
     )
 
 
@@ -210,7 +261,9 @@ def _advance_impl(
     def body(i, carry):
         # The residual is formed here once more for its norm; XLA shares the two.
         visible = residuals(carry.state, targets, mask, residual_fn=residual_fn)
-        norm = jnp.sqrt(jnp.sum(visible**2, axis=(0, 2)) / fed_back)
+        by_column = jnp.sum(visible**2, axis=0)
+        norm = jnp.sqrt(jnp.sum(by_column, axis=1) / fed_back)
+        worst = jnp.argmax(by_column, axis=1).astype(norm.dtype)
         state = step(
             carry.state,
             similarity,
@@ -226,7 +279,7 @@ def _advance_impl(
             carry.chosen, score, state.t, rule=rule, patience=patience
         )
         best = jnp.where(kept[:, None], state.predictions, carry.best)
-        curves = carry.curves.at[:, i].set(jnp.stack([norm, val, test]))
+        curves = carry.curves.at[:, i].set(jnp.stack([norm, val, test, worst]))
         return _Carry(state, best, chosen, curves)
 
     return jax.lax.fori_loop(0, count, body, carry)

@@ -16,9 +16,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int
 
+from gnnrp import checkpoints
 from gnnrp.propagation import exact
+from gnnrp.propagation._nodes import InPlace, Layout
 from gnnrp.propagation.similarity import as_pytree
 from gnnrp.types import LinearMap
 
@@ -30,12 +33,16 @@ _CAPACITIES = (32, 48, 64, 96, 128, 192, 256)  # few, since each is one compilat
 _DIVERGING = np.errstate(over="ignore", invalid="ignore")
 
 
-class Layout(NamedTuple):
-    """Where the nodes of each split stand; ``n``, which is no node, is padding."""
+class _Growth(NamedTuple):
+    """A space while it grows."""
 
-    train: Int[np.ndarray, "s l"]  # the training nodes
-    rest: Int[np.ndarray, "s r"]  # where S is looked at, in any order
-    position: Int[np.ndarray, "s n"]  # of a node among ``train``; l if it is not there
+    vectors: Float[Array, "s c m l"]
+    images: Float[Array, "s c m r"]
+    vector: Float[Array, "s c l"]  # the next one
+    diagonal: Float[np.ndarray, "j s c"]
+    off_diagonal: Float[np.ndarray, "j s c"]
+    last_change: Float[np.ndarray, ""]
+    error: Float[np.ndarray, ""]
 
 
 class Basis(NamedTuple):
@@ -49,28 +56,10 @@ class Basis(NamedTuple):
     error: float  # estimated, relative, of the predictions at the last steps
 
 
-def layout(train_mask: Bool[np.ndarray, "s n"], rest: Int[np.ndarray, "s r"]) -> Layout:
-    """Return where the training nodes of the splits stand, and the others asked for."""
-    train = padded_index(train_mask)
-    position = np.full(train_mask.shape, train.shape[1], np.int32)
-    for row, mask in zip(position, train_mask, strict=True):
-        row[mask] = np.arange(mask.sum())
-    return Layout(train, rest, position)
-
-
-def padded_index(mask: np.ndarray) -> np.ndarray:
-    """Return where each row of (s, n) is true, padded with n to one length."""
-    width = max(1, int(mask.sum(axis=1).max(initial=0)))
-    index = np.full((mask.shape[0], width), mask.shape[1], np.int32)
-    for row, entries in zip(index, mask, strict=True):
-        row[: entries.sum()] = np.flatnonzero(entries)
-    return index
-
-
 @_DIVERGING
 def build(
     similarity: LinearMap,
-    places: Layout,
+    places: Layout | InPlace,
     residual: Float[Array, "s c l"],
     *,
     step_sizes: Sequence[float],
@@ -78,6 +67,7 @@ def build(
     tolerance: float | None = None,
     max_vectors: int = _CAPACITIES[-1],
     sent: Float[Array, "n s c"] | None = None,
+    keeper: checkpoints.Keeper | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> Basis:
     """Grow the space until the predictions at all steps stop changing.
@@ -94,6 +84,7 @@ def build(
             convergence is faster than geometric. 1e-4 if left out, 1e-10 in float64.
         max_vectors: the most that memory allows; never more than 256.
         sent: S [R_0, 0], if it is known already.
+        keeper: of checkpoints, one every four vectors at most.
         callback: called with (vectors so far, most vectors) as the space grows.
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
@@ -105,40 +96,98 @@ def build(
         tolerance = 1e-4 if residual.dtype == jnp.float32 else 1e-10
     norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
     scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
-    vector = residual * scale[..., None].astype(residual.dtype)
-    shape = (*residual.shape[:2], 0)
-    vectors = jnp.zeros((*shape, residual.shape[2]), residual.dtype)
-    images = jnp.zeros((*shape, places.rest.shape[1]), residual.dtype)
-    diagonal, off_diagonal, error = [], [], np.inf
-    similarity, places = as_pytree(similarity), jax.device_put(places)
-    previous, last_change = None, np.inf
-    while len(diagonal) < limit and error > tolerance:
-        more = min(_LOOK, limit - len(diagonal))
-        capacity = min(c for c in (*_CAPACITIES, limit) if c >= len(diagonal) + more)
-        vectors, images = _with_room(vectors, capacity), _with_room(images, capacity)
-        for _ in range(more):
-            at = len(diagonal)
-            vectors = _store(vectors, vector, at)
-            if at > 0 or sent is None:
-                moved = _send(similarity, places, vector)
-            else:
-                moved = sent * scale.astype(sent.dtype)
-            images = _store(images, _pick(moved, places.rest), at)
-            product = _pick(moved, places.train)
-            vector, alpha, beta = _orthogonalize(vectors, vector, product)
-            diagonal.append(np.asarray(alpha, np.float64))
-            off_diagonal.append(np.asarray(beta, np.float64))
-            if callback:
-                callback(at + 1, limit)
-        eigen = _tridiagonal_eigh(np.stack(diagonal, -1), np.stack(off_diagonal, -1))
+    scale = scale.astype(residual.dtype)
+    similarity = as_pytree(similarity)
+    if isinstance(places, Layout):
+        places = jax.device_put(places)
+    keeper = keeper or checkpoints.Keeper(None, {})
+
+    def begun(at: int) -> _Growth:
+        room = _capacity(at, limit)
+        return _Growth(
+            _zeros(residual, room, residual.shape[2]),
+            _zeros(residual, room, places.num_rest),
+            residual * scale[..., None],
+            np.zeros((at, *norms.shape)),
+            np.zeros((at, *norms.shape)),
+            np.array(np.inf),
+            np.array(np.inf),
+        )
+
+    state = keeper.resumed(begun) or begun(0)
+    previous = _eigen(state) if len(state.diagonal) else None
+    while len(state.diagonal) < limit and state.error > tolerance:
+        more = min(_LOOK, limit - len(state.diagonal))
+        known = None if sent is None else sent * scale
+        state = _grown(state, similarity, places, more, limit, known, callback)
+        eigen = _eigen(state)
         change = max(
             _change(previous, eigen, norms, at, num_steps) for at in step_sizes
         )
-        error = change * (min(1.0, change / last_change) if last_change < np.inf else 1)
-        previous, last_change = eigen, change
-    if len(diagonal) >= min(num_steps + 1, residual.shape[2]):
+        last = float(state.last_change)
+        error = change * (min(1.0, change / last) if last < np.inf else 1)
+        state = state._replace(last_change=np.array(change), error=np.array(error))
+        previous = eigen
+        keeper.offer(len(state.diagonal), lambda: state)  # noqa: B023
+    theta, Q = _eigen(state)
+    error = float(state.error)
+    if len(state.diagonal) >= min(num_steps + 1, residual.shape[2]):
         error = 0.0  # the space holds every step
-    return Basis(vectors, images, eigen[0], eigen[1], norms, float(error))
+    return Basis(state.vectors, state.images, theta, Q, norms, error)
+
+
+def _grown(
+    state: _Growth,
+    similarity: LinearMap,
+    places: Layout | InPlace,
+    more: int,
+    limit: int,
+    sent: Float[Array, "n s c"] | None,
+    callback: Callable[[int, int], None] | None,
+) -> _Growth:
+    """Return the space with more vectors; ``sent`` is S of the first one, if known."""
+    diagonal, off_diagonal = list(state.diagonal), list(state.off_diagonal)
+    capacity = _capacity(len(diagonal) + more, limit)
+    vector = state.vector
+    vectors = _with_room(state.vectors, capacity)
+    images = _with_room(state.images, capacity)
+    for _ in range(more):
+        at = len(diagonal)
+        vectors = _store(vectors, vector, at)
+        is_known = at == 0 and sent is not None
+        moved = sent if is_known else _send(similarity, places, vector)
+        images = _store(images, _on_rest(places, moved), at)
+        product = _on_train(places, moved)
+        vector, alpha, beta = _orthogonalize(vectors, vector, product)
+        diagonal.append(np.asarray(alpha, np.float64))
+        off_diagonal.append(np.asarray(beta, np.float64))
+        if callback:
+            callback(at + 1, limit)
+    return state._replace(
+        vectors=vectors,
+        images=images,
+        vector=vector,
+        diagonal=np.stack(diagonal),
+        off_diagonal=np.stack(off_diagonal),
+    )
+
+
+def _capacity(count: int, limit: int) -> int:
+    return min(c for c in (*_CAPACITIES, limit) if c >= count)
+
+
+def _zeros(like: Float[Array, "s c l"], room: int, width: int) -> Array:
+    """Return zeros (s, c, room, width), shared by the devices as the vectors are."""
+    shape, sharding = (*like.shape[:2], room, width), None
+    if isinstance(like.sharding, NamedSharding):
+        *most, last = (*like.sharding.spec, None, None, None)[:3]
+        sharding = NamedSharding(like.sharding.mesh, PartitionSpec(*most, None, last))
+    return jnp.zeros(shape, like.dtype, device=sharding)
+
+
+def _eigen(state: _Growth) -> tuple[np.ndarray, np.ndarray]:
+    T = (np.moveaxis(each, 0, -1) for each in (state.diagonal, state.off_diagonal))
+    return _tridiagonal_eigh(*T)
 
 
 @_DIVERGING
@@ -249,21 +298,8 @@ def _with_room(array: Array, capacity: int) -> Array:
 
 def _send_impl(similarity, places, vector):
     """Return S v of all nodes, (n, s, c)."""
-    num_splits, num_columns, _ = vector.shape
-    # Rows are gathered while the columns of a node lie together, which is much faster.
-    by_row = jnp.pad(jnp.swapaxes(vector, 1, 2), ((0, 0), (0, 1), (0, 0)))
-    spread = jnp.stack([by_row[s][places.position[s]] for s in range(num_splits)], 1)
-    product = similarity(spread.reshape(-1, num_splits * num_columns))
-    return product.reshape(-1, num_splits, num_columns)
-
-
-def _pick_impl(moved, index):
-    """Return the rows that each split looks at, (s, c, r); zero in the padding."""
-    rows = [
-        moved[:, s].at[some].get(mode="fill", fill_value=0).T
-        for s, some in enumerate(index)
-    ]
-    return jnp.stack(rows)
+    spread = places.spread(vector)
+    return similarity(spread.reshape(len(spread), -1)).reshape(spread.shape)
 
 
 def _orthogonalize_impl(vectors, vector, product):
@@ -286,6 +322,7 @@ def _store_impl(array, row, at):
 
 
 _send = jax.jit(_send_impl)
-_pick = jax.jit(_pick_impl)
+_on_train = jax.jit(lambda places, moved: places.on_train(moved))
+_on_rest = jax.jit(lambda places, moved: places.on_rest(moved))
 _orthogonalize = jax.jit(_orthogonalize_impl)
 _store = jax.jit(_store_impl, donate_argnums=0)

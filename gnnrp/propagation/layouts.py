@@ -1,8 +1,13 @@
-"""Which part holds which node: ranges of an order, or what a partitioner says."""
+"""Which nodes each part of a graph holds, and what it lacks at a hop.
+
+A layout gives every part as many rows; where it has fewer nodes, some are blank. A
+blank row is a node without edges, in no mask.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from jaxtyping import Int
 
 from gnnrp import _checks, _order, spmm
@@ -14,6 +19,13 @@ class Layout(NamedTuple):
     place: Int[np.ndarray, " n"]
     rows: int
     parts: int
+
+
+class Halo(NamedTuple):
+    """What each part lacks, in the rows of a layout."""
+
+    needed: list[list[Int[np.ndarray, " h"]]]  # by part, of each part: its rows
+    most: int  # rows between two parts, at most
 
 
 def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
@@ -77,3 +89,39 @@ def from_parts(part: Int[np.ndarray, " n"], num_parts: int) -> Layout:
     place = np.empty(len(part), np.int64)
     place[nodes] = part[nodes] * rows + np.arange(len(part)) - before
     return Layout(place, rows, num_parts)
+
+
+def halos(adjacency: Any, layout: Layout) -> Halo:
+    """Return the rows that each part takes from each other at a hop."""
+    return halos_of_placed(placed(adjacency, layout), layout)
+
+
+def placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
+    """Return the matrix between the rows of a layout.
+
+    Raises:
+        ValueError: a matrix of another size.
+    """
+    coo = spmm.to_scipy(adjacency).tocoo()
+    num_nodes = len(layout.place)
+    if coo.shape != (num_nodes, num_nodes):
+        msg = f"the layout is of {num_nodes} nodes, the matrix of shape {coo.shape}"
+        raise ValueError(msg)
+    size = layout.parts * layout.rows
+    where = (layout.place[coo.row], layout.place[coo.col])
+    csr = scipy.sparse.coo_array((coo.data, where), shape=(size, size)).tocsr()
+    csr.sort_indices()
+    return csr
+
+
+def halos_of_placed(csr: scipy.sparse.csr_array, layout: Layout) -> Halo:
+    """Return the same from the matrix between the rows of the layout."""
+    borders = np.arange(layout.parts + 1) * layout.rows
+    needed = []
+    for part in range(layout.parts):
+        block = slice(*csr.indptr[[borders[part], borders[part + 1]]])
+        columns = np.unique(csr.indices[block])
+        mine = (columns >= borders[part]) & (columns < borders[part + 1])
+        foreign = columns[~mine]
+        needed.append(np.split(foreign, np.searchsorted(foreign, borders[1:-1])))
+    return Halo(needed, max(len(rows) for each in needed for rows in each))

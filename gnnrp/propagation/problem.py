@@ -1,4 +1,7 @@
-"""What a run is asked: targets, masks and start, checked once, held on the host."""
+"""What a run is asked: targets, masks and start, checked once, held on the host.
+
+Where the devices of a mesh share the rows (``sharded.spread``), they stay there.
+"""
 
 import functools
 from typing import Any, NamedTuple
@@ -6,22 +9,34 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from gnnrp import _checks
 from gnnrp.types import MetricFn, Split
 
 
 class Part(NamedTuple):
-    """The nodes a metric looks at, padded to one length a split."""
+    """The nodes a metric looks at, padded to one length a split.
 
-    index: Int[Any, "s q"]  # nodes; the padding repeats node 0
-    targets: Float[Any, "s q c"]  # NaN where unknown
+    Where rows are shared it looks at all as they stand, and the mask tells which count.
+    """
+
+    index: Any  # (s, q) nodes, or None; the padding repeats node 0
+    targets: Float[Any, "*s q c"]  # NaN where unknown; of shared rows, of all splits
     mask: Bool[Any, "s q"]  # false in the padding
+
+    def of_split(self, split: int) -> tuple[Any, Any, Any]:
+        """Return index, targets and mask of one split."""
+        if self.index is None:
+            return slice(None), self.targets, self.mask[split]
+        return self.index[split], self.targets[split], self.mask[split]
 
 
 class Problem(NamedTuple):
-    """Targets, splits and start of a run; numpy, until a driver moves it elsewhere."""
+    """Targets, splits and start of a run; numpy, until a driver moves it elsewhere.
+
+    Of shared rows: JAX's arrays, nodes over the mesh.
+    """
 
     targets: Float[Any, "n c"]  # zero where unknown
     known: Bool[Any, "n c"] | None  # None: every training target is known
@@ -30,12 +45,18 @@ class Problem(NamedTuple):
     val: Part
     test: Part
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether devices share the rows."""
+        return self.val.index is None
+
 
 def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     """Check the arguments of a run and lay them out.
 
     Args:
-        targets: Y, n x c, floating; NaN where unknown.
+        targets: Y, n x c, floating; NaN where unknown. Where devices share its rows,
+            they must share those of the others too.
         split: masks (n,) or (s, n).
         initial: F_0, (n, c) or (s, n, c), or None.
 
@@ -44,6 +65,8 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
             node whose target is known, a training node that is also in another part.
         TypeError: masks that are not boolean.
     """
+    if isinstance(targets, jax.Array) and not targets.is_fully_replicated:
+        return _shared(targets, split, initial)
     y = np.asarray(targets)
     if y.ndim != 2 or not np.issubdtype(y.dtype, np.floating):
         msg = f"targets must be floats of shape (n, c), got {y.dtype} {y.shape}"
@@ -83,6 +106,9 @@ def evaluate(
     metric: MetricFn, part: Part, predictions: Float[Array, "n s c"]
 ) -> Float[Array, " s"]:
     """Return the metric of each split on its part."""
+    if part.index is None:
+        over = jax.vmap(metric, in_axes=(1, None, 0))
+        return over(predictions, part.targets, part.mask)
     splits = jnp.arange(predictions.shape[1])[:, None]
     scores = predictions[part.index, splits]
     return jax.vmap(metric)(scores, part.targets, part.mask)
@@ -95,6 +121,65 @@ def judge(
     """Return the metric of each split on its validation and its test nodes."""
     parts = (problem.val, problem.test)
     return jnp.stack([evaluate(metric, part, predictions) for part in parts])
+
+
+def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
+    """Lay out arrays whose rows devices share; what is wrong anywhere all are told.
+
+    Raises:
+        ValueError: as ``make_problem``.
+        TypeError: masks that are not boolean.
+    """
+    if targets.ndim != 2 or not jnp.issubdtype(targets.dtype, jnp.floating):
+        msg = f"targets must be floats of shape (n, c), got {targets.dtype} "
+        msg += f"{targets.shape}"
+        raise ValueError(msg)
+    targets = targets.astype(jnp.zeros(0).dtype)
+    num_nodes, masks = len(targets), []
+    for name, mask in _named(split):
+        if mask.dtype != np.bool_:
+            msg = f"the {name} mask must be boolean, got {mask.dtype}"
+            raise TypeError(msg)
+        masks.append(mask[None] if mask.ndim == 1 else mask)
+        _checks.shape(f"{name} mask", masks[-1], (len(masks[0]), num_nodes))
+    train, val, test = masks
+    if initial is not None:
+        shape = (len(train), *targets.shape)
+        if initial.shape not in {shape, shape[1:]}:
+            msg = f"initial must have shape {shape[1:]} or {shape}, got {initial.shape}"
+            raise ValueError(msg)
+        initial = jnp.broadcast_to(initial, shape).astype(targets.dtype)
+    found = _looked_at(targets, train, val, test, initial)
+    infinite, both, unfed, unknown, wild = (bool(each) for each in found)
+    for wrong, msg in (
+        (infinite, "targets must not be infinite"),
+        (both, "a node is in the train mask and in another one"),
+        (unfed, "there is a split without a training node with a known target"),
+        (wild, "initial must be finite"),
+    ):
+        if wrong:
+            raise ValueError(msg)
+    finite = jnp.isfinite(targets)
+    return Problem(
+        jnp.where(finite, targets, 0),
+        finite if unknown else None,
+        train,
+        initial,
+        Part(None, targets, val),
+        Part(None, targets, test),
+    )
+
+
+@jax.jit
+def _looked_at(targets, train, val, test, initial):
+    finite = jnp.isfinite(targets)
+    return (
+        jnp.isinf(targets).any(),
+        (train & (val | test)).any(),
+        ~(train & finite.any(axis=1)).any(axis=1).all(),
+        (train.any(axis=0)[:, None] & ~finite).any(),
+        False if initial is None else ~jnp.isfinite(initial).all(),
+    )
 
 
 def _named(split: Split) -> list[tuple[str, Any]]:

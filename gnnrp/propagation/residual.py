@@ -4,19 +4,20 @@
 keeps the best step by validation, and takes the shortest way there (see ``run``).
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
-from gnnrp import _checks
+from gnnrp import _checks, checkpoints
 from gnnrp.propagation import (
     _curves,
-    _forms,
     _iterated,
-    exact,
+    _report,
     losses,
     methods,
     selection,
@@ -34,29 +35,10 @@ step = _iterated.step
 residuals = _iterated.residuals
 
 
-class Report(NamedTuple):
-    """How a run was made and what the spectrum says of it."""
-
-    method: str  # "exact", "krylov" or "iterate"
-    reason: str
-    num_steps: int  # steps looked at; fewer than asked for if patience ended them
-    diverged: Bool[np.ndarray, "*s"]  # the residual grew, or is not finite
-    convergence: tuple[exact.Convergence, ...] | None  # one a split; None: not known
-    error: float  # estimated relative error of the predictions ("krylov"), else 0
-    columns: int  # that S was applied to; closed forms share them among step sizes
-
-
-class Trajectory(NamedTuple):
-    """What a run found; curves start after the first step."""
-
-    train_residual: Float[np.ndarray, "*s t"]  # RMS of the residual that step t sent
-    val: Float[np.ndarray, "*s t"]
-    test: Float[np.ndarray, "*s t"]
-    best_step: Int[np.ndarray, "*s"]
-    best_val: Float[np.ndarray, "*s"]
-    best_test: Float[np.ndarray, "*s"]
-    predictions: Float[np.ndarray, "*s n c"]  # F at the best step, of all nodes
-    report: Report
+# ``_report`` owns what comes out, so that drivers and this module share it.
+Divergence = _report.Divergence
+Report = _report.Report
+Trajectory = _report.Trajectory
 
 
 def run(
@@ -72,6 +54,10 @@ def run(
     method: str = "auto",
     select: str = "first",
     patience: int | None = None,
+    folder: Path | None = None,
+    made_with: dict[str, Any] | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
+    max_bytes: int | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
     """Run RP and keep, for each split, the step with the best validation value.
@@ -79,8 +65,8 @@ def run(
     Methods: "iterate" takes the steps one by one and serves every loss; "exact" takes
     all of them from the eigenvectors of S_XX, "krylov" from a Krylov space, both for
     the squared loss and a symmetric S. "auto" takes the one that sends the fewest
-    columns through S, of those that serve: "exact" up to 2,000 training nodes a split,
-    "krylov" if its vectors fit 2 GiB. The report says which, and why.
+    columns through S, of those that serve and fit the memory: "exact" up to 2,000
+    training nodes a split, "krylov" if its vectors fit 2 GiB. The report says why.
 
     Args:
         similarity: S.
@@ -96,11 +82,19 @@ def run(
         method: see above.
         select: "first" or "last" of several best steps.
         patience: stop after so many steps without a better validation value.
+        folder: of checkpoints; if it holds one, the run goes on from there, to the same
+            bits as without interruption.
+        made_with: what else a checkpoint must have been made with, as plain JSON; where
+            devices share the rows, whose contents are not compared, name the data.
+        checkpoint_seconds: between two of them.
+        max_bytes: what may be held in all; what there is if left out, see ``memory``.
         callback: called with (done, total) now and then.
 
     Raises:
         ValueError: shapes, masks or settings that do not fit; a method that does not
-            serve the loss or the similarity.
+            serve the loss or the similarity, or takes more memory than there is; a
+            checkpoint of another run.
+        KeyboardInterrupt: asked for; with a folder, after a checkpoint.
         TypeError: a similarity, metric or residual that is no function.
 
     Source: Eq. 6 and Algorithm 1 (App. D.3). Its "while validation performance
@@ -118,6 +112,10 @@ def run(
         method=method,
         select=select,
         patience=patience,
+        folder=folder,
+        made_with=made_with,
+        checkpoint_seconds=checkpoint_seconds,
+        max_bytes=max_bytes,
         callback=callback,
     )
     return trajectories[0]
@@ -136,7 +134,11 @@ def run_all(
     method: str = "auto",
     select: str = "first",
     patience: int | None = None,
+    max_bytes: int | None = None,
     sent: Callable[[], Array] | None = None,
+    folder: Path | None = None,
+    made_with: dict[str, Any] | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
     callback: Callable[[int, int], None] | None = None,
 ) -> list[Trajectory]:
     """Run RP for several step sizes at once; return a trajectory for each.
@@ -156,8 +158,12 @@ def run_all(
         method: see ``run``.
         select: see ``run``.
         patience: see ``run``; each step size has its own.
+        max_bytes: see ``run``.
         sent: gives S [R_0, 0], (n, s, c), where that costs less than S does; only the
             method "krylov" asks.
+        folder: see ``run``.
+        made_with: see ``run``.
+        checkpoint_seconds: see ``run``.
         callback: see ``run``.
 
     Raises:
@@ -172,40 +178,66 @@ def run_all(
     split = Split(*split)
     problem = make_problem(targets, split, initial)
     similarity = everywhere(as_pytree(similarity))
-    method, reason = methods.choose(
-        method, similarity, problem, residual_fn, num_steps, len(step_sizes)
+    method, reason, krylov_bytes = methods.choose(
+        method, similarity, problem, residual_fn, num_steps, len(step_sizes), max_bytes
     )
-    similarity = on_support(similarity, problem.train.any(axis=0))
-    if method == "iterate":
-        found = _iterated.run(
-            similarity,
-            problem,
-            step_sizes=step_sizes,
-            num_steps=num_steps,
-            metric=metric,
-            residual_fn=residual_fn,
-            callback=callback,
-            **choice,
-        )
-    else:
-        forms, cost = _forms.build(
-            method,
-            similarity,
-            problem,
-            step_sizes=step_sizes,
-            num_steps=num_steps,
-            max_bytes=methods.KRYLOV_BYTES,
-            sent=_known_product(sent, problem) if method == "krylov" else None,
-            callback=callback,
-        )
-        found = [
-            _curves.run(some, problem, num_steps, metric=metric, **choice)._replace(
-                error=cost.error, columns=cost.columns
-            )
-            for some in forms
-        ]
+    asked: dict[str, Any] = {"step_sizes": step_sizes, "num_steps": num_steps}
+    identity = made_with or {}
+    if folder is not None:
+        named = asked | functions | {"method": method, "select": select}
+        named["patience"] = patience
+        if method == "krylov":
+            named["krylov_bytes"] = krylov_bytes
+        identity = identity | _identity(similarity, problem, named)
+    if not problem.is_shared:
+        similarity = on_support(similarity, problem.train.any(axis=0))
+    known = _known_product(sent, problem) if method == "krylov" else None
+    with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
+        asked |= {"keeper": keeper, "callback": callback}
+        if method == "krylov":
+            asked |= {"sent": known, "max_bytes": krylov_bytes}
+        found = _driven(method, similarity, problem, asked, functions, choice)
+
+    @functools.cache
+    def ends() -> np.ndarray:
+        return np.asarray(_report.ends(similarity, jnp.asarray(problem.train)))
+
     single = np.ndim(split.train) == 1
-    return [_trajectory(each, method, reason, single=single) for each in found]
+    return [
+        _report.trajectory(each, method, reason, (residual_fn, at, ends), single=single)
+        for at, each in zip(step_sizes, found, strict=True)
+    ]
+
+
+def _driven(
+    method: str,
+    similarity: LinearMap,
+    problem: Problem,
+    asked: dict[str, Any],
+    functions: dict[str, Any],
+    choice: dict[str, Any],
+) -> list[_report.Found]:
+    """Return what the driver of a method finds."""
+    if method == "iterate":
+        return _iterated.run(similarity, problem, **asked, **functions, **choice)
+    settings = choice | {"metric": functions["metric"]}
+    if method == "exact":
+        return _curves.by_eigenvectors(similarity, problem, **asked, settings=settings)
+    return _curves.by_krylov_space(similarity, problem, **asked, settings=settings)
+
+
+def _identity(
+    similarity: LinearMap, problem: Problem, named: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what tells this run from others, as plain JSON."""
+    named = named | {
+        "similarity": checkpoints.described(similarity),
+        "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",
+    }
+    if problem.is_shared:  # no process sees all of it
+        return checkpoints.identity(named)
+    trees = {"graph": similarity, "targets and splits": problem}
+    return checkpoints.identity(named, **trees)
 
 
 def _known_product(sent: Callable[[], Array] | None, problem: Problem) -> Array | None:
@@ -255,40 +287,3 @@ def _checked_settings(
             msg = f"{name} must be a function, got {function!r}; see its by_name"
             raise TypeError(msg)
     return num_steps, {"rule": select, "patience": jnp.asarray(limit, jnp.int32)}
-
-
-def _trajectory(
-    found: _iterated.Found, method: str, reason: str, *, single: bool
-) -> Trajectory:
-    norms = found.train_residual
-    with np.errstate(invalid="ignore", over="ignore"):
-        # A residual that ends 1 percent above its start is growing, not rounding.
-        diverged = ~(norms[:, -1] <= 1.01 * norms[:, 0])
-    steps = found.selection.step
-    rows = np.arange(len(steps))
-    at = np.maximum(np.asarray(steps), 1) - 1
-    convergence = found.convergence
-    report = Report(
-        method,
-        reason,
-        norms.shape[1],
-        diverged,
-        convergence,
-        float(found.error),
-        found.columns,
-    )
-    val, test = found.val, found.test
-    result = Trajectory(
-        norms,
-        val,
-        test,
-        np.asarray(steps),
-        val[rows, at],
-        test[rows, at],
-        np.asarray(found.predictions),
-        report,
-    )
-    if not single:
-        return result
-    first = {name: getattr(result, name)[0] for name in Trajectory._fields[:-1]}
-    return Trajectory(**first, report=report._replace(diverged=diverged[0]))

@@ -4,16 +4,17 @@ Each device holds a range of rows, about as many entries as any other, and as ma
 of what is multiplied. Before a hop it receives what it lacks: the rows that its entries
 name and others hold (an exchange of halos), or simply all of them, whichever is less.
 
-Rows are laid out with blanks, so that every device has as many; ``spread`` and
-``collected`` lead there and back. A blank row is a node without edges, in no mask, so
-that RP, Krylov spaces and closed forms run on these arrays as they are.
+Rows are laid out with blanks, so that every device has as many (``layouts``);
+``spread`` and ``collected`` lead there and back. ``residual.run`` takes such arrays as
+they are: its states stay where their rows are, on the devices of several processes too.
 
-    layout = sharded.balanced(adjacency, mesh.size)
+    layout = layouts.balanced(adjacency, mesh.size)
     matrix = sharded.prepare(adjacency, layout, mesh)
     y = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,17 +26,20 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Shaped
 
 from gnnrp import _checks, spmm
-from gnnrp.propagation.layouts import Layout as Layout
-from gnnrp.propagation.layouts import balanced as balanced
+from gnnrp.propagation import layouts
+from gnnrp.propagation.layouts import Halo, Layout
 
 EXCHANGES = ("auto", "halo", "gather")
 
 
-class Halo(NamedTuple):
-    """What each part lacks, in the rows of a layout."""
+class Block(NamedTuple):
+    """What a part holds: a CSR matrix of its rows and what it receives, and to send."""
 
-    needed: list[list[Int[np.ndarray, " h"]]]  # by part, of each part: its rows
-    most: int  # rows between two parts, at most
+    data: Shaped[np.ndarray, " e"]
+    indices: Int[np.ndarray, " e"]
+    pointers: Int[np.ndarray, " m"]
+    width: int  # columns; the last is where zeros are stored that make parts alike
+    send: Int[np.ndarray, "p h"] | None  # see ``Matrix``
 
 
 @jax.tree_util.register_dataclass
@@ -88,11 +92,6 @@ class Matrix:
         return found[:, 0] if v.ndim == 1 else found
 
 
-def halos(adjacency: Any, layout: Layout) -> Halo:
-    """Return the rows that each part takes from each other at a hop."""
-    return _halos(_placed(adjacency, layout), layout)
-
-
 def prepare(
     adjacency: Any, layout: Layout, mesh: Mesh, *, exchange: str = "auto"
 ) -> Matrix:
@@ -100,28 +99,45 @@ def prepare(
 
     Args:
         adjacency: A, BCOO or scipy sparse.
-        layout: from ``layouts``, of as many parts as the mesh has devices.
+        layout: from ``balanced``, of as many parts as the mesh has devices.
         mesh: of one axis.
         exchange: "halo": what is lacked; "gather": all rows; "auto": what moves less.
 
     Raises:
         ValueError: a mesh of several axes or of another size; an unknown exchange.
     """
-    _checks.one_of("exchange", exchange, EXCHANGES)
     if mesh.devices.shape != (layout.parts,):
         msg = (
             f"the mesh must have one axis of {layout.parts} devices, as the layout has "
             f"parts, got {mesh.devices.shape}"
         )
         raise ValueError(msg)
-    mesh = _automatic(mesh)
-    csr = _placed(adjacency, layout)
-    halo = _halos(csr, layout)
+    made = blocks(adjacency, layout, exchange=exchange)
+    return assemble(made.__getitem__, layout.rows, mesh)
+
+
+def blocks(adjacency: Any, layout: Layout, *, exchange: str = "auto") -> list[Block]:
+    """Return what each part holds, on the host: to be written, or to be assembled.
+
+    Args:
+        adjacency: see ``prepare``.
+        layout: see ``prepare``.
+        exchange: see ``prepare``.
+
+    Raises:
+        ValueError: an unknown exchange; a matrix that does not fit the layout.
+    """
+    _checks.one_of("exchange", exchange, EXCHANGES)
+    csr = layouts.placed(adjacency, layout)
+    halo = layouts.halos_of_placed(csr, layout)
     others = layout.parts * layout.rows
     gather = exchange == "gather" or (
         exchange == "auto" and layout.parts * halo.most >= others - layout.rows
     )
-    blocks = []
+    send = None if gather else _sent(halo, layout)
+    starts = csr.indptr[:: layout.rows]
+    most = int(np.diff(starts).max())
+    made = []
     for part in range(layout.parts):
         block = csr[part * layout.rows : (part + 1) * layout.rows]
         width = others
@@ -129,17 +145,60 @@ def prepare(
             block.indices = _received(block.indices, halo, layout, part)
             block.sort_indices()
             width = layout.rows + layout.parts * halo.most
-        blocks.append((block, width + 1))
-    leaves, structure = _stacked(blocks)
-    send = None if gather else _sent(halo, layout)
-    leaves = tuple(_on_devices(leaf, mesh) for leaf in leaves)
-    send = None if send is None else _on_devices(send, mesh)
-    return Matrix(leaves, send, structure, layout.rows, mesh)
+        padded = _padded(block, width, most)
+        made.append(Block(*padded, width + 1, None if send is None else send[part]))
+    return made
+
+
+def assemble(read: Callable[[int], Block], rows: int, mesh: Mesh) -> Matrix:
+    """Return the matrix whose parts are read where their device is, and only there.
+
+    Args:
+        read: gives a part by its number, as ``blocks`` made it.
+        rows: of each part.
+        mesh: of one axis, as many devices as parts.
+    """
+    mesh = _automatic(mesh)
+    leaves, send, structure = {}, {}, None
+    for part in own_parts(mesh):
+        data, indices, pointers, width, sent = read(part)
+        csr = scipy.sparse.csr_array((data, indices, pointers), (rows, width))
+        leaves[part], structure = jax.tree.flatten(spmm.as_stored(csr))
+        send[part] = [] if sent is None else [sent]
+    stacked = [
+        from_parts({part: each[i] for part, each in held.items()}, mesh)
+        for held in (leaves, send)
+        for i in range(len(next(iter(held.values()))))
+    ]
+    count = len(next(iter(leaves.values())))
+    sends = stacked[count] if len(stacked) > count else None
+    return Matrix(tuple(stacked[:count]), sends, structure, rows, mesh)
+
+
+def own_parts(mesh: Mesh) -> list[int]:
+    """Return the parts whose devices are of this process."""
+    here = jax.process_index()
+    return [i for i, d in enumerate(mesh.devices.flat) if d.process_index == here]
+
+
+def from_parts(held: dict[int, Any], mesh: Mesh) -> Shaped[Array, "p ..."]:
+    """Return an array of a row a part, from the rows of this process by number."""
+    one = np.asarray(next(iter(held.values())))
+    return jax.make_array_from_callback(
+        (mesh.size, *one.shape),
+        _shared(mesh, 0),
+        lambda at: np.asarray(held[at[0].start or 0])[None],
+    )
 
 
 def spread(
-    layout: Layout, values: Shaped[np.ndarray, "n ..."], mesh: Mesh, *, fill: Any = 0
-) -> Shaped[Array, "m ..."]:
+    layout: Layout,
+    values: Shaped[np.ndarray, "..."],
+    mesh: Mesh,
+    *,
+    fill: Any = 0,
+    axis: int = 0,
+) -> Shaped[Array, "..."]:
     """Return values of all nodes in a layout, each device with its rows.
 
     Args:
@@ -147,12 +206,16 @@ def spread(
         values: of all nodes.
         mesh: of as many devices as the layout has parts.
         fill: of blank rows.
+        axis: of the nodes; masks of several splits have it last.
     """
     values = np.asarray(values)
-    shape = (layout.parts * layout.rows, *values.shape[1:])
+    axis = range(values.ndim)[axis]
+    shape = list(values.shape)
+    shape[axis] = layout.parts * layout.rows
     placed = np.full(shape, fill, values.dtype)
-    placed[layout.place] = values
-    return _on_devices(placed, _automatic(mesh))
+    placed[(slice(None),) * axis + (layout.place,)] = values
+    shared = _shared(_automatic(mesh), axis)
+    return jax.make_array_from_callback(placed.shape, shared, placed.__getitem__)
 
 
 def collected(
@@ -167,45 +230,13 @@ def collected(
     return np.asarray(placed)[layout.place]
 
 
-def _on_devices(stacked: Shaped[np.ndarray, "m ..."], mesh: Mesh) -> jax.Array:
-    """Return an array of which each device holds its rows; a process gives its own."""
-    shared = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
-    return jax.make_array_from_callback(stacked.shape, shared, lambda at: stacked[at])
+def _shared(mesh: Mesh, axis: int) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, *mesh.axis_names))
 
 
 def _automatic(mesh: Mesh) -> Mesh:
     """Return the mesh with axes whose shardings the compiler derives."""
     return Mesh(mesh.devices, mesh.axis_names)
-
-
-def _placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
-    """Return the matrix between the rows of a layout.
-
-    Raises:
-        ValueError: a matrix of another size.
-    """
-    coo = spmm.to_scipy(adjacency).tocoo()
-    num_nodes = len(layout.place)
-    if coo.shape != (num_nodes, num_nodes):
-        msg = f"the layout is of {num_nodes} nodes, the matrix of shape {coo.shape}"
-        raise ValueError(msg)
-    size = layout.parts * layout.rows
-    where = (layout.place[coo.row], layout.place[coo.col])
-    csr = scipy.sparse.coo_array((coo.data, where), shape=(size, size)).tocsr()
-    csr.sort_indices()
-    return csr
-
-
-def _halos(csr: scipy.sparse.csr_array, layout: Layout) -> Halo:
-    borders = np.arange(layout.parts + 1) * layout.rows
-    needed = []
-    for part in range(layout.parts):
-        block = slice(*csr.indptr[[borders[part], borders[part + 1]]])
-        columns = np.unique(csr.indices[block])
-        mine = (columns >= borders[part]) & (columns < borders[part + 1])
-        foreign = columns[~mine]
-        needed.append(np.split(foreign, np.searchsorted(foreign, borders[1:-1])))
-    return Halo(needed, max(len(rows) for each in needed for rows in each))
 
 
 def _received(
@@ -231,24 +262,14 @@ def _sent(halo: Halo, layout: Layout) -> Int[np.ndarray, "p p h"]:
     return send
 
 
-def _stacked(blocks: list[tuple[scipy.sparse.csr_array, int]]) -> Any:
-    """Return the leaves of a matrix a block, of as many entries, stacked; and what of.
-
-    The entries that some lack are zeros of the last row and column.
-    """
-    most = max(block.nnz for block, _ in blocks)
-    flat = []
-    for block, width in blocks:
-        pointers, missing = block.indptr.copy(), most - block.nnz
-        pointers[-1] += missing
-        parts = (
-            np.pad(block.data, (0, missing)),
-            np.pad(block.indices, (0, missing), constant_values=width - 1),
-            pointers,
-        )
-        csr = scipy.sparse.csr_array(parts, (block.shape[0], width))
-        flat.append(jax.tree.flatten(spmm.as_stored(csr)))
-    leaves = tuple(
-        np.stack(leaf) for leaf in zip(*(each for each, _ in flat), strict=True)
+def _padded(
+    block: scipy.sparse.csr_array, width: int, most: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a matrix with as many entries as any: zeros of the last row and column."""
+    pointers, missing = block.indptr.copy(), most - block.nnz
+    pointers[-1] += missing
+    return (
+        np.pad(block.data, (0, missing)),
+        np.pad(block.indices, (0, missing), constant_values=width),
+        pointers,
     )
-    return leaves, flat[0][1]

@@ -2,14 +2,15 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _checks
-from gnnrp.propagation import losses, residual, similarity
+from gnnrp import _checks, checkpoints
+from gnnrp.propagation import losses, methods, residual, similarity
 from gnnrp.propagation._forms import initial_residual
 from gnnrp.propagation.problem import make_problem
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Split
@@ -57,6 +58,8 @@ def run(
     method: str = "auto",
     select: str = "first",
     patience: int | None = None,
+    folder: Path | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
     callback: Callable[[int, int], None] | None = None,
 ) -> Table:
     """Run RP for every power and step size; all step sizes share their products.
@@ -77,10 +80,15 @@ def run(
         method: see ``residual.run``.
         select: see ``residual.run``.
         patience: see ``residual.run``.
+        folder: of checkpoints, between powers; if it holds one, the sweep goes on from
+            there, to the same bits as without interruption.
+        checkpoint_seconds: between two of them.
         callback: called with (powers done, number of powers).
 
     Raises:
-        ValueError: an empty or invalid grid; what ``residual.run`` refuses.
+        ValueError: an empty or invalid grid; what ``residual.run`` refuses; a
+            checkpoint of another sweep.
+        KeyboardInterrupt: asked for; with a folder, after a checkpoint.
 
     Source: App. D.2, grid of the hyperparameter search.
     """
@@ -93,26 +101,50 @@ def run(
     closed = residual_fn is losses.squared and method != "iterate"
     shared = closed and ascending and make_similarity is similarity.Power
     hops = _FirstProducts(adjacency, targets, split) if shared else None
-    rows = []
-    for done, power in enumerate(powers, start=1):
-        trajectories = residual.run_all(
-            make_similarity(adjacency, power),
-            targets,
-            split,
-            step_sizes=step_sizes,
-            num_steps=num_steps,
-            metric=metric,
-            residual_fn=residual_fn,
-            method=method,
-            select=select,
-            patience=patience,
-            sent=functools.partial(hops.at, power) if hops else None,
-        )
-        for step_size, found in zip(step_sizes, trajectories, strict=True):
-            rows += _rows(power, step_size, found)
-        if callback:
-            callback(done, len(powers))
-    return Table(*(np.array(column) for column in zip(*rows, strict=True)))
+    settings = {
+        "num_steps": num_steps,
+        "metric": metric,
+        "residual_fn": residual_fn,
+        "method": method,
+        "select": select,
+        "patience": patience,
+    }
+    grid = {
+        "powers": list(map(int, powers)),
+        "step_sizes": list(map(float, step_sizes)),
+    }
+    identity = checkpoints.identity(
+        settings | grid | {"make_similarity": make_similarity},
+        **{} if folder is None else {"data": (adjacency, targets, split)},
+    )
+    dtype, per_power = (
+        jnp.zeros(0).dtype,
+        len(step_sizes) * len(np.atleast_2d(split[0])),
+    )
+
+    def like(done: int) -> tuple[Any, Table]:
+        return hops and hops.state, _no_rows(dtype, done * per_power)
+
+    with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
+        first, rows = keeper.resumed(like) or like(0)
+        if hops:
+            hops.state = first
+        for done in range(len(rows.power) // per_power, len(powers)):
+            trajectories = residual.run_all(
+                make_similarity(adjacency, powers[done]),
+                targets,
+                split,
+                step_sizes=step_sizes,
+                sent=functools.partial(hops.at, powers[done]) if hops else None,
+                **settings,
+            )
+            for step_size, found in zip(step_sizes, trajectories, strict=True):
+                rows = _with_rows(rows, powers[done], step_size, found)
+            if callback:
+                callback(done + 1, len(powers))
+            keeper.offer(done + 1, lambda: (hops and hops.state, rows))  # noqa: B023
+        keeper.finish(len(powers), lambda: (hops and hops.state, rows))
+    return rows._replace(method=np.array(methods.METHODS)[rows.method])
 
 
 class _FirstProducts:
@@ -120,16 +152,17 @@ class _FirstProducts:
 
     def __init__(self, adjacency: LinearMap, targets: Any, split: Split) -> None:
         start = initial_residual(make_problem(targets, split, None))
-        self._value = jnp.moveaxis(jnp.asarray(start), 0, 1)
-        self._adjacency, self._power = adjacency, 0
+        self.state = (jnp.moveaxis(jnp.asarray(start), 0, 1), np.array(0))
+        self._adjacency = adjacency
 
     def at(self, power: int) -> Float[Array, "n s c"]:
-        columns = self._value.reshape(len(self._value), -1)
-        more = similarity.Power(self._adjacency, power - self._power)
+        value, reached = self.state
+        columns = value.reshape(len(value), -1)
+        more = similarity.Power(self._adjacency, power - int(reached))
         sent = similarity.product(similarity.as_pytree(more), columns)
-        self._value = sent.reshape(self._value.shape)
-        self._power = power
-        return self._value
+        value = sent.reshape(value.shape)
+        self.state = (value, np.array(power))
+        return value
 
 
 def winner(table: Table) -> Winner:
@@ -164,12 +197,35 @@ def winner(table: Table) -> Winner:
     )
 
 
-def _rows(power: int, step_size: float, found: residual.Trajectory) -> list[tuple]:
-    columns = map(
+def _no_rows(dtype: np.dtype, count: int) -> Table:
+    """Return rows to be filled, of which the method is told by its number."""
+    kinds = (np.int64, np.float64, np.int64, np.int32, dtype, dtype, bool, np.int64)
+    return Table(*(np.zeros(count, kind) for kind in kinds))
+
+
+def _with_rows(
+    rows: Table, power: int, step_size: float, found: residual.Trajectory
+) -> Table:
+    """Return the rows, and after them one of each split."""
+    step, val, test, diverged = map(
         np.atleast_1d,
         (found.best_step, found.best_val, found.best_test, found.report.diverged),
     )
-    return [
-        (power, step_size, split, *values, found.report.method)
-        for split, values in enumerate(zip(*columns, strict=True))
-    ]
+    same = np.ones(len(step))
+    method = methods.METHODS.index(found.report.method)
+    more = (
+        same * power,
+        same * step_size,
+        np.arange(len(step)),
+        step,
+        val,
+        test,
+        diverged,
+        same * method,
+    )
+    return Table(
+        *(
+            np.concatenate([old, np.asarray(new, old.dtype)])
+            for old, new in zip(rows, more, strict=True)
+        )
+    )

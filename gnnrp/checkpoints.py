@@ -1,0 +1,297 @@
+"""Checkpoints of long runs by orbax: written atomically, the last two kept.
+
+A driver offers its state between steps; ``Keeper`` writes it now and then, and once
+more where the run is interrupted. What goes on from a checkpoint ends in the same bits.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+
+from gnnrp import _checks
+
+SECONDS = 60.0  # between two checkpoints
+_LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
+KEPT = 2
+
+
+class Keeper:
+    """Keeps a run in a folder, if there is one.
+
+        with Keeper(folder, settings) as keeper:
+            state = keeper.resumed(like) or start
+            while ...:
+                ...
+                keeper.offer(t, lambda: state)
+            keeper.finish(t, lambda: state)
+
+    Within, Ctrl-C waits for the next offer, which is kept before ``KeyboardInterrupt``
+    is raised; a second one does not wait.
+    """
+
+    def __init__(
+        self, folder: Path | None, settings: dict[str, Any], seconds: float = SECONDS
+    ) -> None:
+        """Make the folder.
+
+        Args:
+            folder: None: nothing is kept.
+            settings: plain JSON that a checkpoint must have been made with.
+            seconds: between two checkpoints, or fifty times what writing one takes.
+
+        Raises:
+            ValueError: it cannot be made or written; negative seconds.
+        """
+        _checks.at_least("checkpoint_seconds", seconds, 0)
+        self._folder = None if folder is None else Path(folder)
+        self._settings, self._seconds = settings, seconds
+        self._last, self._cost, self._kept = time.monotonic(), 0.0, -1
+        self._interrupted, self._usual = False, None
+        if self._folder is not None:
+            prepare(self._folder)
+
+    def __enter__(self) -> "Keeper":
+        """Let Ctrl-C wait, where nobody else has a say in it."""
+        alone = threading.current_thread() is threading.main_thread()
+        usual = signal.getsignal(signal.SIGINT)
+        if self._folder and alone and usual is signal.default_int_handler:
+            self._usual = usual
+            signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give Ctrl-C back."""
+        if self._usual is not None:
+            signal.signal(signal.SIGINT, self._usual)
+
+    def resumed(self, like: Callable[[int], Any]) -> Any:
+        """Return the last state kept, None where there is none.
+
+        Args:
+            like: from its number t, a state of the same shapes and types.
+
+        Raises:
+            ValueError: the checkpoint is of other settings, or cannot be read.
+        """
+        if self._folder is None:
+            return None
+        self._kept, found = _restored(self._folder, like, self._settings)
+        return found
+
+    def offer(self, t: int, make: Callable[[], Any]) -> None:
+        """Keep a state if it is time; its number t grows from one offer to the next.
+
+        Raises:
+            KeyboardInterrupt: it was asked for; the state has been kept.
+        """
+        if self._folder is None:
+            return
+        waited = time.monotonic() - self._last
+        due = waited >= max(self._seconds, _LEAST_RATIO * self._cost)
+        due, interrupted = agreed(due, self._interrupted)
+        if due or interrupted:
+            self.finish(t, make)
+        if interrupted:
+            msg = f"interrupted; kept at {t:,} in {self._folder}"
+            raise KeyboardInterrupt(msg)
+
+    def finish(self, t: int, make: Callable[[], Any]) -> None:
+        """Keep a state, whatever the time, unless it is kept already."""
+        if self._folder is None or t <= self._kept:
+            return
+        began = time.monotonic()
+        save(self._folder, t, make(), self._settings)
+        self._last, self._kept = time.monotonic(), t
+        if self._seconds > 0:  # else asked for always
+            self._cost = self._last - began
+
+    def _interrupt(self, *_: object) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = True
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, or say at once that it cannot be.
+
+    Raises:
+        ValueError: it cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        msg = (
+            f"nothing can be kept in {str(folder)!r}: not a folder that can be written"
+        )
+        raise ValueError(msg)
+
+
+def digest(*trees: Any) -> str:
+    """Return what tells arrays, keys among them, from others: a SHA-256."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(trees):
+        plain = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        found.update(f"{plain.dtype}{plain.shape}".encode())
+        found.update(np.ascontiguousarray(plain).tobytes())
+    return found.hexdigest()
+
+
+def identity(named: dict[str, Any], **trees: Any) -> dict[str, Any]:
+    """Return what tells a run from others, as plain JSON.
+
+    Args:
+        named: settings; functions are told by their names.
+        trees: arrays, told by their contents.
+    """
+    plain = {name: getattr(x, "__qualname__", x) for name, x in named.items()}
+    return plain | {name: digest(tree) for name, tree in trees.items()}
+
+
+def latest(folder: Path) -> int | None:
+    """Return the number of the last state in a folder, None where there is none."""
+    # Processes that share the folder may look before and after it is made.
+    (held,) = agreed(folder.is_dir() and any(folder.iterdir()))
+    if not held:
+        return None
+    import orbax.checkpoint as ocp
+
+    with _manager(folder, ocp) as manager:
+        return manager.latest_step()
+
+
+def save(folder: Path, t: int, state: Any, settings: dict[str, Any]) -> None:
+    """Write a state beside earlier ones; a half-written one is never read.
+
+    Args:
+        folder: made if need be.
+        t: its number.
+        state: a pytree of arrays.
+        settings: plain JSON, kept beside it.
+    """
+    import orbax.checkpoint as ocp
+
+    with _manager(folder, ocp) as manager:
+        manager.save(
+            t,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(_plain(state)),
+                settings=ocp.args.JsonSave(settings),
+            ),
+        )
+        manager.wait_until_finished()
+
+
+def started(folder: Path) -> bool:
+    """Tell whether a folder holds a run."""
+    return latest(folder) is not None
+
+
+def _restored(
+    folder: Path, like: Callable[[int], Any], settings: dict[str, Any]
+) -> tuple[int, Any]:
+    """Return the number of the last state in a folder, and the state; -1 and None.
+
+    Raises:
+        ValueError: the checkpoint is of other settings, or cannot be read.
+    """
+    last = latest(folder)
+    if last is None:
+        return -1, None
+    import orbax.checkpoint as ocp
+
+    with _manager(folder, ocp) as manager:
+        asked = {"settings": ocp.args.JsonRestore()}
+        with _reading(folder / str(last)):
+            found: Any = manager.restore(last, args=ocp.args.Composite(**asked))
+        _same(folder, found["settings"], json.loads(json.dumps(settings)))
+        model = like(last)
+        asked = {"state": ocp.args.StandardRestore(_plain(model))}
+        with _reading(folder / str(last)):
+            found = manager.restore(last, args=ocp.args.Composite(**asked))
+    return last, _like(found["state"], model)
+
+
+def described(tree: Any) -> str:
+    """Return the structure of a tree, its static parts and functions by name."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree.structure(tree)))
+
+
+def agreed(*flags: bool) -> list[bool]:
+    """Return flags, each true where it is in any process, so that all do alike."""
+    if jax.process_count() == 1:
+        return list(flags)
+    every = multihost_utils.process_allgather(np.array(flags))
+    return [bool(flag) for flag in every.any(axis=0)]
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged checkpoint ends in into one sentence.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        yield
+    except Exception as error:
+        msg = f"the checkpoint {path} cannot be read; remove it"
+        raise ValueError(msg) from error
+
+
+def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
+    names = [name for name in asked if found.get(name) != asked[name]]
+    if names or found.keys() != asked.keys():
+        name = names[0] if names else sorted(found.keys() ^ asked.keys())[0]
+        msg = (
+            f"the checkpoints in {folder} are of another run: {name} was "
+            f"{found.get(name)!r}, is {asked.get(name)!r}; choose another folder"
+        )
+        raise ValueError(msg)
+
+
+def _manager(folder: Path, ocp: Any) -> Any:
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=KEPT, enable_async_checkpointing=False
+    )
+    return ocp.CheckpointManager(folder.absolute(), options=options)
+
+
+def _is_key(leaf: Any) -> bool:
+    kind = getattr(leaf, "dtype", np.float64)
+    return jnp.issubdtype(kind, jax.dtypes.prng_key)
+
+
+def _plain(state: Any) -> Any:
+    """Return the leaves by number, keys as numbers: no type need be named on disk."""
+    leaves = jax.tree.leaves(state)
+    return {
+        str(i): jax.random.key_data(leaf) if _is_key(leaf) else leaf
+        for i, leaf in enumerate(leaves)
+    }
+
+
+def _like(plain: dict[str, Any], like: Any) -> Any:
+    leaves, structure = jax.tree.flatten(like)
+    found = [
+        jax.random.wrap_key_data(plain[str(i)], impl=jax.random.key_impl(leaf))
+        if _is_key(leaf)
+        else plain[str(i)]
+        for i, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(structure, found)

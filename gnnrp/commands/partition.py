@@ -1,0 +1,46 @@
+"""`gnnrp partition`: a graph in parts, for several devices or machines."""
+
+import dataclasses
+from pathlib import Path
+
+from gnnrp.commands._shared import OnData
+from gnnrp.commands.progress import Bar
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """Cut the graph of a data set into parts, which `gnnrp rp --shards` computes with.
+
+    Each process reads its own part only. Done once, on a machine that holds the graph.
+    """
+
+    parts: int
+    """How many: one for each device."""
+    folder: Path
+    """Where they go; new or empty, and seen by all machines."""
+    dataset: str = "sbm"
+    """A name from `gnnrp datasets`."""
+    data_dir: Path | None = None
+    """Where the files are; then $GNNRP_DATA and the user cache are searched."""
+    download: bool = True
+    """Fetch missing files, checked by SHA-256, into the user cache."""
+    seed: int = 0
+    """Of random splits and of the generated graph."""
+    quiet: bool = False
+    """No progress."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def run(self) -> None:
+        """Load, cut, write, and print what came out."""
+        from gnnrp import shards
+
+        data = OnData(self.dataset, self.data_dir, self.download, seed=self.seed)
+        dataset = data.load_dataset()
+        with Bar(quiet=self.quiet) as progress:
+            table = shards.write(self.folder, dataset, self.parts, progress=progress)
+        entries = table["entries"]
+        print(
+            f"{dataset.name}: {self.parts} parts of at most {max(entries):,} entries "
+            f"and {table['rows']:,} rows; {table['rows_moved_a_hop']:,} rows move a hop"
+        )

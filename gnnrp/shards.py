@@ -1,0 +1,296 @@
+"""A graph cut into parts on disk, each read by the process that computes with it.
+
+``write`` cuts a data set once, on one machine. ``read`` gives every process, of however
+many that JAX's distributed runtime joins, the rows of its own devices; ``run`` is RP on
+them. One device a part.
+"""
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from gnnrp import checkpoints, datasets, graph, metrics, records
+from gnnrp.datasets import Dataset
+from gnnrp.presets import Settings
+from gnnrp.propagation import layouts, losses, residual, sharded, similarity
+from gnnrp.types import Split
+
+FORMAT = 1
+_TABLE = "shards.json"
+
+
+class Shards(NamedTuple):
+    """A graph over the devices of a mesh, and what is known of its nodes."""
+
+    name: str
+    metric: str
+    files: dict[str, str]  # of the data set, with their SHA-256
+    matrix: sharded.Matrix  # A
+    targets: jax.Array  # (n, c), rows shared
+    splits: Any  # a ``Split`` of (s, n), nodes shared
+    digest: str  # of the table of contents
+
+
+def write(
+    folder: Path,
+    dataset: Dataset,
+    num_parts: int,
+    *,
+    exchange: str = "auto",
+    reorder: bool = True,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Cut a data set into parts of about as many entries; return what they hold.
+
+    The table of contents is written last, so that an unfinished folder is none.
+
+    Args:
+        folder: new or empty; a file for each part.
+        dataset: see ``datasets.load``; features are left out.
+        num_parts: devices that will share it.
+        exchange: see ``sharded.prepare``.
+        reorder: see ``layouts.balanced``.
+        progress: called with what is being done, how far it is, and of how much.
+
+    Raises:
+        ValueError: a folder that holds something; more parts than nodes.
+    """
+    folder = Path(folder)
+    checkpoints.prepare(folder)
+    if any(folder.iterdir()):
+        msg = f"{str(folder)!r} is not empty; choose another folder"
+        raise ValueError(msg)
+    adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
+    layout = layouts.balanced(adjacency, num_parts, reorder=reorder)
+    blocks = sharded.blocks(adjacency, layout, exchange=exchange)
+    targets = datasets.targets(dataset)
+    digests = []
+    for part, block in enumerate(blocks):
+        if progress:
+            progress("parts", part, num_parts)
+        nodes = np.flatnonzero(layout.place // layout.rows == part)
+        here = layout.place[nodes] - part * layout.rows
+        arrays = _known(layout.rows, here, nodes, targets, dataset.splits)
+        arrays |= {name: x for name, x in block._asdict().items() if x is not None}
+        digests.append(_save(folder / f"part-{part}.npz", arrays))
+    table = {
+        "format": FORMAT,
+        "dataset": dataset.name,
+        "metric": dataset.metric,
+        "files": dataset.files,
+        "num_nodes": dataset.num_nodes,
+        "rows": layout.rows,
+        "entries": [int(block.pointers[-1]) for block in blocks],
+        "rows_moved_a_hop": _moved(layout, blocks),
+        "parts": digests,
+    }
+    records.write_atomically(folder / _TABLE, records.dumps(table).encode())
+    return table
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Return the table of contents of a folder that ``write`` made.
+
+    Raises:
+        ValueError: there is none, or it is not one.
+    """
+    path = Path(folder) / _TABLE
+    try:
+        table = json.loads(path.read_text())
+        known = table["format"] == FORMAT and len(table["parts"]) > 0
+    except (OSError, ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        msg = f"{str(folder)!r} holds no parts of a graph; gnnrp partition makes them"
+        raise ValueError(msg)
+    return table
+
+
+def read(folder: Path) -> Shards:
+    """Return the graph over all devices of all processes, each with its rows.
+
+    Raises:
+        ValueError: another number of devices than of parts; a part that is damaged.
+    """
+    folder, table = Path(folder), contents(folder)
+    devices = jax.devices()
+    if len(devices) != len(table["parts"]):
+        msg = (
+            f"{str(folder)!r} is of {len(table['parts'])} parts, and there are "
+            f"{len(devices)} devices in {jax.process_count()} process(es); it takes "
+            "one device a part"
+        )
+        raise ValueError(msg)
+    mesh = Mesh(np.array(devices), ("nodes",))
+    own = {
+        part: _load(folder / f"part-{part}.npz", table["parts"][part])
+        for part in sharded.own_parts(mesh)
+    }
+    matrix = sharded.assemble(lambda part: own[part][0], table["rows"], mesh)
+    known = {part: rest for part, (_, rest) in own.items()}
+
+    def over(name: str, axis: int) -> jax.Array:
+        one = next(iter(known.values()))[name]
+        shape = list(one.shape)
+        shape[axis] *= mesh.size
+        spec = PartitionSpec(*[None] * axis, "nodes")
+        return jax.make_array_from_callback(
+            tuple(shape),
+            NamedSharding(mesh, spec),
+            lambda at: known[(at[axis].start or 0) // one.shape[axis]][name],
+        )
+
+    return Shards(
+        table["dataset"],
+        table["metric"],
+        table["files"],
+        matrix,
+        over("targets", 0),
+        Split(*(over(name, 1) for name in Split._fields)),  # pyright: ignore[reportArgumentType]
+        hashlib.sha256(json.dumps(table["parts"]).encode()).hexdigest(),
+    )
+
+
+def run(
+    folder: Path,
+    settings: Settings,
+    *,
+    kept: Path | None = None,
+    checkpoint_seconds: float = checkpoints.SECONDS,
+    max_bytes: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Run RP on the parts in a folder, in all processes alike; return the record.
+
+    Args:
+        folder: from ``write``.
+        settings: of plain RP.
+        kept: a folder of checkpoints that all processes see.
+        checkpoint_seconds: between two of them.
+        max_bytes: what each process may hold in all; see ``memory``.
+        progress: called with (steps or vectors done, of how many).
+
+    Raises:
+        ValueError: a kernel, which needs features; what ``read`` and ``residual.run``
+            refuse.
+    """
+    if settings.kernel is not None:
+        msg = "parts of a graph have no features; use plain RP (kernel none)"
+        raise ValueError(msg)
+    wide = jax.enable_x64(True) if settings.precision == "float64" else nullcontext()
+    with wide:
+        began = time.perf_counter()
+        shards = read(folder)
+        loaded = time.perf_counter() - began
+        walk = similarity.LazyWalk(shards.matrix, settings.power, settings.alpha)
+        if settings.alpha == 1:
+            walk = similarity.Power(shards.matrix, settings.power)
+        found = residual.run(
+            walk,
+            shards.targets,
+            shards.splits,
+            step_size=settings.step_size,
+            num_steps=settings.num_steps,
+            metric=metrics.by_name(shards.metric),
+            residual_fn=losses.by_name(settings.loss),
+            method=settings.method,
+            select=settings.select,
+            patience=settings.patience,
+            folder=kept,
+            made_with={"dataset": shards.name, "parts": shards.digest},
+            checkpoint_seconds=checkpoint_seconds,
+            max_bytes=max_bytes,
+            callback=progress,
+        )
+    ran = time.perf_counter() - began - loaded
+    seconds = {"load": loaded, "setup": 0.0, "run": ran}
+    made = records.make(shards, settings, found, {}, seconds)
+    return made | {
+        "parts": len(jax.devices()),
+        "processes": jax.process_count(),
+        "peak_memory_bytes": _of_all(made["peak_memory_bytes"]),
+    }
+
+
+def _of_all(number: int | None) -> list[int | None]:
+    """Return a number of each process."""
+    if jax.process_count() == 1 or number is None:
+        return [number]
+    # In KiB, since it is int32.
+    every = multihost_utils.process_allgather(np.array(number // 1024, np.int32))
+    return [1024 * int(each) for each in every]
+
+
+def _known(
+    rows: int, here: np.ndarray, nodes: np.ndarray, targets: np.ndarray, splits: Split
+) -> dict[str, np.ndarray]:
+    """Return what is known of the nodes of a part, in its rows; -1 is no node."""
+    ids = np.full(rows, -1, np.int64)
+    ids[here] = nodes
+    y = np.zeros((rows, targets.shape[1]), np.float32)
+    y[here] = targets[nodes]
+    found = {"nodes": ids, "targets": y}
+    for name, masks in splits._asdict().items():
+        masks = np.atleast_2d(masks)
+        found[name] = np.zeros((len(masks), rows), bool)
+        found[name][:, here] = masks[:, nodes]
+    return found
+
+
+def _moved(layout: layouts.Layout, blocks: list[sharded.Block]) -> int:
+    """Return how many rows change their device at a hop, padding included."""
+    send = blocks[0].send
+    others = layout.parts - 1
+    return layout.parts * others * (layout.rows if send is None else send.shape[1])
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> str:
+    """Write a file, whole or not at all, and return its SHA-256."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        temporary = Path(file.name)
+        try:
+            np.savez(file, **arrays)
+            file.flush()
+            found = _sha256(temporary)
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    return found
+
+
+def _load(path: Path, digest: str) -> tuple[sharded.Block, dict[str, np.ndarray]]:
+    """Return the matrix of a part, and what is known of its nodes.
+
+    Raises:
+        ValueError: the file is not there, or not the one that was written.
+    """
+    try:
+        same = _sha256(path) == digest
+    except OSError:
+        same = False
+    if not same:
+        msg = f"{path} is missing or damaged; copy it again, or make the parts anew"
+        raise ValueError(msg)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    send = arrays.pop("send", None)
+    data, indices, pointers = (arrays.pop(x) for x in ("data", "indices", "pointers"))
+    width = int(arrays.pop("width"))
+    return sharded.Block(data, indices, pointers, width, send), arrays
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,278 @@
+"""Peaks of memory, measured beside their estimates, each in a process of its own.
+
+``python -m tests.measuring`` prints all, ``python -m tests.measuring NAME`` one.
+"""
+
+import contextlib
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from gnnrp import baselines, memory, metrics, peaks, records, spmm, tracking, wide
+from gnnrp.datasets import sbm
+from gnnrp.kernels import features, low_rank
+from gnnrp.propagation import krylov, methods, residual, similarity
+from gnnrp.propagation.problem import make_problem
+from gnnrp.types import Split
+
+ROOT = Path(__file__).parents[1]
+
+
+class Case(NamedTuple):
+    """What is run, and from its result the estimate of what it takes."""
+
+    run: Callable[[], Any]
+    estimate: Callable[[Any], int]
+
+
+def world(n: int, e: int, c: int, s: int, num_train: int) -> tuple[Any, Any, Split]:
+    """Return a random symmetric matrix, targets, and splits that see every node."""
+    rng, dtype = np.random.default_rng(0), jnp.zeros(0).dtype
+    entries = (np.full(e // 2, 0.1), tuple(rng.integers(n, size=(2, e // 2))))
+    half: Any = scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(n, n)))
+    matrix = spmm.prepare((half + half.T).astype(dtype), reorder=False)
+    train = np.zeros((s, n), bool)
+    for row in train:
+        row[rng.permutation(n)[:num_train]] = True
+    even = np.arange(n) % 2 == 0
+    targets = np.eye(c, dtype=dtype)[rng.integers(c, size=n)]
+    return matrix, targets, Split(train, ~train & even, ~train & ~even)
+
+
+def rp(
+    method: str, sizes: tuple[int, ...], num_steps: int, num_step_sizes: int = 1
+) -> Case:
+    """RP along A^2 of a world of these sizes."""
+    matrix, targets, split = world(*sizes)
+    S = similarity.Power(matrix, 2)
+
+    def run() -> Any:
+        return residual.run_all(
+            S,
+            targets,
+            split,
+            step_sizes=[0.1] * num_step_sizes,
+            num_steps=num_steps,
+            metric=metrics.accuracy,
+            method=method,
+        )
+
+    def estimate(found: Any) -> int:
+        problem = make_problem(targets, split)
+        size = methods.sizes_of(S, problem, num_steps, num_step_sizes)
+        if method != "krylov":
+            return methods.peak(method, size)
+        vectors = found[0].report.columns // (size.num_splits * size.num_classes)
+        return peaks.krylov(size, min(m for m in krylov._CAPACITIES if m >= vectors))
+
+    return Case(run, estimate)
+
+
+def lines(*sizes: int) -> Case:
+    matrix, targets, split = world(*sizes)
+
+    def run() -> Any:
+        return baselines.run(
+            matrix, targets, split, metric=metrics.accuracy, with_plain=False
+        )
+
+    def estimate(_: Any) -> int:
+        size = methods.sizes_of(matrix, make_problem(targets, split), 1, 1)
+        return peaks.label_propagation(size._replace(num_entries=0))
+
+    return Case(run, estimate)
+
+
+def kernel(name: str, n: int, d: int, number: int) -> Case:
+    """A kernel of n x d features, of as many distinct rows or columns as said."""
+    x = np.random.default_rng(0).random((n, d)).astype(jnp.zeros(0).dtype)
+    if name == "distinct":
+        x = x[np.arange(n) % number]
+    each, key = {"itemsize": x.itemsize}, jax.random.key(0)
+
+    def dense() -> Any:
+        return features.normalized_matrix(features.build(x, normalized=False))
+
+    run, estimate = {
+        "dense": (dense, peaks.dense_kernel(n, **each)),
+        "distinct": (
+            lambda: low_rank.distinct(x),
+            peaks.distinct(n, d, number, **each),
+        ),
+        "fourier": (
+            lambda: low_rank.fourier(x, gamma=0.01, num_features=number, key=key),
+            peaks.fourier(n, number, **each),
+        ),
+        "nystrom": (
+            lambda: low_rank.nystrom(x, num_landmarks=number, key=key),
+            peaks.nystrom(n, number, **each),
+        ),
+    }[name]
+    return Case(run, lambda _: estimate)
+
+
+def blocks(n: int) -> Any:
+    """Return a graph of five blocks with few nodes to look at."""
+    few = {"train_per_class": 20, "num_val": 100, "num_test": 100}
+    return sbm.generate(0, block_size=n // 5, **few)
+
+
+def gntk(n: int, depths: tuple[int, ...]) -> Case:
+    data = blocks(n)
+    settings = wide.Settings(depths=depths, num_steps=100)
+    num_train = int(data.splits.train.sum(axis=-1).max())
+    needed = peaks.gntk(n, num_train, itemsize=jnp.zeros(0).dtype.itemsize)
+    return Case(lambda: wide.run(data, settings), lambda _: needed)
+
+
+def ntk(n: int, depth: int, num_graphs: int, width: int = 16) -> Case:
+    """The kernels of two looks; the Gram matrices are held."""
+    data = blocks(n)
+    more = {"num_graphs": num_graphs, "num_steps": 10, "every": 10}
+    settings = tracking.Settings(depth=depth, width=width, **more)
+    itemsize = jnp.zeros(0).dtype.itemsize
+    needed = peaks.ntk(n, 100, depth, 1, num_graphs, itemsize=itemsize)
+    return Case(lambda: tracking.run(data, settings), lambda _: needed)
+
+
+CASES: dict[str, tuple[int, Callable[[], Case], Callable[[], Case]]] = {
+    # bits, one like it of tiny size, the one that is measured
+    "iterated": (
+        32,
+        lambda: rp("iterate", (2000, 8000, 4, 2, 100), 5),
+        lambda: rp("iterate", (200_000, 800_000, 10, 3, 20_000), 5, 2),
+    ),
+    "iterated, float64": (
+        64,
+        lambda: rp("iterate", (2000, 8000, 4, 2, 100), 5),
+        lambda: rp("iterate", (150_000, 600_000, 40, 1, 75_000), 5),
+    ),
+    "iterated, many entries": (
+        32,
+        lambda: rp("iterate", (2000, 8000, 4, 2, 100), 5),
+        lambda: rp("iterate", (200_000, 12_000_000, 4, 1, 100_000), 3),
+    ),
+    "exact": (
+        32,
+        lambda: rp("exact", (2000, 8000, 4, 1, 100), 50),
+        lambda: rp("exact", (24_000, 96_000, 10, 1, 1200), 100),
+    ),
+    "exact, float64": (
+        64,
+        lambda: rp("exact", (2000, 8000, 4, 1, 100), 50),
+        lambda: rp("exact", (20_000, 400_000, 5, 1, 800), 100),
+    ),
+    "exact, many steps": (
+        32,
+        lambda: rp("exact", (2000, 8000, 4, 1, 100), 50),
+        lambda: rp("exact", (2000, 40_000, 2, 1, 1500), 4000),
+    ),
+    "krylov": (
+        32,
+        lambda: rp("krylov", (2000, 8000, 4, 1, 100), 100),
+        lambda: rp("krylov", (100_000, 400_000, 10, 1, 10_000), 100),
+    ),
+    "krylov, several splits": (
+        32,
+        lambda: rp("krylov", (2000, 8000, 4, 1, 100), 100),
+        lambda: rp("krylov", (40_000, 160_000, 10, 4, 15_000), 100),
+    ),
+    "krylov, many steps": (
+        32,
+        lambda: rp("krylov", (2000, 8000, 4, 1, 100), 100),
+        lambda: rp("krylov", (1000, 8000, 40, 1, 500), 6000),
+    ),
+    "label propagation": (
+        32,
+        lambda: lines(2000, 8000, 4, 2, 100),
+        lambda: lines(150_000, 300_000, 20, 3, 15_000),
+    ),
+    "dense kernel": (
+        32,
+        lambda: kernel("dense", 500, 20, 0),
+        lambda: kernel("dense", 11_000, 20, 0),
+    ),
+    "distinct": (
+        32,
+        lambda: kernel("distinct", 500, 20, 50),
+        lambda: kernel("distinct", 50_000, 20, 5000),
+    ),
+    "distinct, many nodes": (
+        32,
+        lambda: kernel("distinct", 500, 20, 50),
+        lambda: kernel("distinct", 100_000, 300, 500),
+    ),
+    "fourier": (
+        32,
+        lambda: kernel("fourier", 500, 20, 50),
+        lambda: kernel("fourier", 80_000, 20, 600),
+    ),
+    "nystrom": (
+        32,
+        lambda: kernel("nystrom", 500, 20, 50),
+        lambda: kernel("nystrom", 60_000, 20, 400),
+    ),
+    "gntk": (32, lambda: gntk(500, (2,)), lambda: gntk(5000, (1, 2))),
+    "ntk": (32, lambda: ntk(500, 2, 2), lambda: ntk(4000, 2, 3)),
+    "ntk, three layers": (
+        32,
+        lambda: ntk(500, 3, 2, width=2),
+        lambda: ntk(4000, 3, 2, width=2),
+    ),
+}
+
+
+def measured(name: str) -> dict[str, float]:
+    """Measure a case in another process; return both figures, and its seconds."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.measuring", name],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def measure(name: str) -> dict[str, float]:
+    """Measure a case in this process, from what it holds once all is loaded."""
+    bits, small, large = CASES[name]
+    jax.config.update("jax_enable_x64", bits == 64)
+    small().run()
+    case = large()
+    gc.collect()
+    with contextlib.suppress(OSError):  # else the peak so far must be exceeded
+        Path("/proc/self/clear_refs").write_text("5")
+    before, began = memory.held(), time.perf_counter()
+    found = case.run()
+    return {
+        "measured": records.peak_memory() - before,
+        "estimated": case.estimate(found),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(measure(sys.argv[1])))
+    else:
+        print("MB at the peak            measured   estimated   of it   seconds")
+        for name in CASES:
+            it = measured(name)
+            megabytes = it["measured"] / 1e6, it["estimated"] / 1e6
+            share = it["estimated"] / it["measured"]
+            print(f"{name:26}", end="")
+            print(f"{megabytes[0]:8.0f} {megabytes[1]:11.0f} {share:7.2f}", end="")
+            print(f"{it['seconds']:10.1f}", flush=True)

@@ -1,0 +1,228 @@
+"""A run is kept now and then and where it is interrupted, and goes on bitwise."""
+
+import os
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from generators import adjacency, split, splits, targets
+
+from gnnrp import checkpoints, metrics
+from gnnrp.propagation import residual, similarity, sweep
+
+SETTINGS = {"width": 3}
+
+
+def offer(keeper, t):
+    keeper.offer(t, lambda: np.full(3, float(t)))
+
+
+def like(_):
+    return np.zeros(3)
+
+
+def numbers(folder):
+    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+
+
+def test_without_a_folder_nothing_is_kept_and_ctrl_c_does_not_wait(tmp_path):
+    usual = signal.getsignal(signal.SIGINT)
+    with checkpoints.Keeper(None, SETTINGS, 0) as keeper:
+        assert keeper.resumed(like) is None
+        offer(keeper, 1)
+        keeper.finish(2, lambda: np.zeros(3))
+        assert signal.getsignal(signal.SIGINT) is usual
+    assert not list(tmp_path.iterdir())
+
+
+def test_states_are_kept_when_it_is_time_and_the_last_one_always(tmp_path):
+    with checkpoints.Keeper(tmp_path / "rare", SETTINGS, 1000) as keeper:
+        for t in range(1, 5):
+            offer(keeper, t)
+        assert numbers(tmp_path / "rare") == []
+        keeper.finish(5, lambda: np.full(3, 5.0))
+        keeper.finish(5, lambda: pytest.fail("kept already"))
+    assert numbers(tmp_path / "rare") == [5]
+    with checkpoints.Keeper(tmp_path / "always", SETTINGS, 0) as keeper:
+        for t in range(1, 5):
+            offer(keeper, t)
+    assert numbers(tmp_path / "always") == [3, 4]
+    with checkpoints.Keeper(tmp_path / "always", SETTINGS, 0) as keeper:
+        np.testing.assert_array_equal(keeper.resumed(like), np.full(3, 4.0))
+
+
+def test_writing_takes_a_fiftieth_of_the_time_at_most(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
+    kept = []
+
+    def slow(_, t, *__):
+        clock[0] += 10
+        kept.append(t)
+
+    monkeypatch.setattr(checkpoints, "save", slow)
+    with checkpoints.Keeper(tmp_path, SETTINGS, 60) as keeper:
+        for t in range(1, 200):
+            clock[0] += 10
+            offer(keeper, t)
+    assert kept[0] == 6
+    assert set(np.diff(kept)) == {50}
+
+
+def test_ctrl_c_waits_for_the_next_offer_and_a_second_one_does_not(tmp_path):
+    usual = signal.getsignal(signal.SIGINT)
+    reached = []
+
+    def interrupted(times):
+        with checkpoints.Keeper(tmp_path / "run", SETTINGS, 1000) as keeper:
+            offer(keeper, 6)
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+                reached.append(times)
+            offer(keeper, 7)
+
+    with pytest.raises(KeyboardInterrupt, match=r"interrupted; kept at 7 in .*run"):
+        interrupted(1)
+    assert numbers(tmp_path / "run") == [7]
+    with pytest.raises(KeyboardInterrupt) as second:
+        interrupted(2)
+    assert reached == [1, 2]
+    assert str(second.value) == ""
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_what_does_not_serve_is_refused_by_name(tmp_path):
+    with checkpoints.Keeper(tmp_path / "run", SETTINGS, 0) as keeper:
+        offer(keeper, 1)
+    assert checkpoints.started(tmp_path / "run")
+    assert not checkpoints.started(tmp_path / "other")
+    other = checkpoints.Keeper(tmp_path / "run", {"width": 4}, 0)
+    with pytest.raises(ValueError, match="of another run: width was 3, is 4; choose"):
+        other.resumed(like)
+    for file in (tmp_path / "run").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged")
+    same = checkpoints.Keeper(tmp_path / "run", SETTINGS, 0)
+    with pytest.raises(ValueError, match=r"the checkpoint .*run.1 cannot be read; rem"):
+        same.resumed(like)
+    with pytest.raises(ValueError, match="checkpoint_seconds must be at least 0, got"):
+        checkpoints.Keeper(tmp_path, SETTINGS, -1)
+
+
+def test_functions_are_told_by_name_and_arrays_by_contents():
+    found = checkpoints.identity({"metric": metrics.accuracy, "t": 3}, x=np.ones(3))
+    assert found["metric"] == "accuracy"
+    assert found["x"] == checkpoints.digest(jnp.ones(3))
+    assert found["x"] != checkpoints.digest(np.zeros(3))
+
+    def made():
+        return jax.tree_util.Partial(lambda v: v)
+
+    assert checkpoints.described(made()) == checkpoints.described(made())
+    assert "0x" not in checkpoints.described(made())
+
+
+class Stop(Exception):
+    pass
+
+
+def stopping(after):
+    """Return a callback that ends the run at its call number ``after``."""
+    calls = []
+
+    def told(*_):
+        calls.append(1)
+        if len(calls) == after:
+            raise Stop
+
+    return told
+
+
+def asked(method, **change):
+    return {
+        "similarity": similarity.Power(adjacency(0), 2),
+        "targets": targets(0),
+        "split": splits(0, ((6, 4, 3),) * 3),
+        "step_sizes": (0.5, 1.0),
+        "num_steps": 300,
+        "metric": metrics.accuracy,
+        "method": method,
+        "checkpoint_seconds": 0,
+        **change,
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "calls"), [("iterate", 5), ("krylov", 6), ("exact", 2)]
+)
+def test_each_method_goes_on_bitwise(tmp_path, method, calls):
+    change = {} if method != "krylov" else {"split": splits(0, ((9, 3, 2),) * 3)}
+    settings = asked(method, **change)
+    whole = residual.run_all(**settings)
+    with pytest.raises(Stop):
+        residual.run_all(**settings, folder=tmp_path, callback=stopping(calls))
+    reached, seen = max(numbers(tmp_path)), []
+    found = residual.run_all(
+        **settings, folder=tmp_path, callback=lambda done, _: seen.append(done)
+    )
+    assert seen[0] == reached + 1
+    jax.tree.map(np.testing.assert_array_equal, arrays(found), arrays(whole))
+    assert repr([each.report for each in found]) == repr([x.report for x in whole])
+
+
+def arrays(found):
+    return [tuple(each)[:-1] for each in found]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"num_steps": 301}, "num_steps"),
+        ({"step_sizes": (0.5, 2.0)}, "step_sizes"),
+        ({"metric": metrics.roc_auc}, "metric"),
+        ({"select": "last"}, "select"),
+        ({"patience": 9}, "patience"),
+        ({"similarity": similarity.Power(adjacency(0), 4)}, "similarity"),
+        ({"similarity": similarity.Power(adjacency(1), 2)}, "graph"),
+        ({"split": splits(1, ((6, 4, 3),) * 3)}, "targets and splits"),
+        ({"made_with": {"dataset": "other"}}, "dataset"),
+    ],
+)
+def test_a_run_does_not_go_on_from_another_one(kept_run, change, name):
+    with pytest.raises(ValueError, match=f"of another run: {name} was"):
+        residual.run_all(**asked("iterate", **change), folder=kept_run)
+
+
+@pytest.fixture(scope="module")
+def kept_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept")
+    residual.run_all(**asked("iterate"), folder=folder)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["auto", "iterate"])
+def test_a_sweep_goes_on_bitwise(tmp_path, method):
+    settings = {
+        "powers": (1, 2, 3, 4),
+        "step_sizes": (0.5, 1.0),
+        "num_steps": 20,
+        "metric": metrics.accuracy,
+        "method": method,
+        "checkpoint_seconds": 0,
+    }
+    data = (adjacency(0), targets(0), split(0))
+    whole = sweep.run(*data, **settings)
+    with pytest.raises(Stop):
+        sweep.run(*data, **settings, folder=tmp_path, callback=stopping(3))
+    seen = []
+    found = sweep.run(
+        *data, **settings, folder=tmp_path, callback=lambda done, _: seen.append(done)
+    )
+    assert seen == [3, 4]
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+    with pytest.raises(ValueError, match="of another run: powers was"):
+        sweep.run(*data, **settings | {"powers": (1, 2)}, folder=tmp_path)

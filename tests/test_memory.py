@@ -1,0 +1,347 @@
+"""How much memory there is, and that what does not fit is refused in one sentence."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gnnrp import (
+    baselines,
+    cli,
+    datasets,
+    graph,
+    memory,
+    metrics,
+    peaks,
+    pipeline,
+    presets,
+    spmm,
+    tables,
+    tracking,
+    wide,
+)
+from gnnrp.datasets import sbm
+from gnnrp.kernels import features, low_rank
+from gnnrp.propagation import losses, methods, residual, similarity
+from gnnrp.propagation.problem import make_problem
+
+MB = 10**6
+
+
+@pytest.fixture(scope="module")
+def data():
+    return sbm.generate(1, block_size=40, train_per_class=5, num_val=50, num_test=80)
+
+
+@pytest.fixture(scope="module")
+def matrix(data):
+    return spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+
+
+@pytest.fixture
+def nothing_held(monkeypatch):
+    monkeypatch.setattr(memory, "held", lambda: 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("8GB", 8 * 10**9),
+        ("500MB", 500 * MB),
+        ("2GiB", 2**31),
+        ("1.5 gb", 1_500_000_000),
+        (" 3 TiB", 3 * 2**40),
+        ("64kb", 64_000),
+        ("123456", 123456),
+        ("12B", 12),
+    ],
+)
+def test_sizes_are_read_in_units_of_1000_and_1024(text, size):
+    assert memory.parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "8 gigs", "-1GB", "0", "1e9", "0.1B", "∞"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="a size must be like 8GB, 500MB, 2GiB or"):
+        memory.parse(text)
+
+
+def group_files(root, lines, files):
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("\n".join(lines))
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "limit"),
+    [
+        (["0::/"], {"memory.max": "4000\n"}, 4000),
+        (["0::/"], {"memory.max": "max\n"}, None),
+        (
+            ["0::/a/b"],
+            {"memory.max": "9000", "a/memory.max": "3000", "a/b/memory.max": "max"},
+            3000,
+        ),
+        (
+            ["4:memory:/x", "0::/"],
+            {"memory/memory.limit_in_bytes": "5000"},  # /x is only seen from outside
+            5000,
+        ),
+        (
+            ["4:cpu,memory:/x y"],
+            {
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+                "memory/x y/memory.limit_in_bytes": "700",
+            },
+            700,
+        ),
+        (["4:memory:/"], {"memory/memory.limit_in_bytes": str(2**63 - 4096)}, None),
+        (["3:cpu:/"], {"memory.max": "1"}, None),
+        ([], {}, None),
+    ],
+)
+def test_limits_of_containers_are_found_in_both_versions(tmp_path, lines, files, limit):
+    group_files(tmp_path, lines, files)
+    assert memory.container_memory(tmp_path) == limit
+    assert memory.container_memory(tmp_path / "nowhere") is None
+
+
+def test_the_smallest_limit_counts_less_what_is_held(monkeypatch):
+    monkeypatch.setattr(memory, "held", lambda: 1000)
+    monkeypatch.setattr(memory, "_physical", lambda: 9000)
+    monkeypatch.setattr(memory, "container_memory", lambda: None)
+    assert memory.room() == (8000, 9000, "of this machine")
+    assert memory.room(5000) == (4000, 5000, "allowed")
+    assert memory.room(500).left == 0
+    monkeypatch.setattr(memory, "container_memory", lambda: 3000)
+    assert memory.room(5000) == (2000, 3000, "of this container")
+
+
+def test_a_device_with_memory_of_its_own_is_one_of_the_limits(monkeypatch):
+    class Device:
+        def memory_stats(self):
+            return {"bytes_limit": 700, "bytes_in_use": 200}
+
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device()])
+    assert memory.room() == (500, 700, "of the device")
+    assert memory.room(400) == (200, 400, "allowed")
+
+
+def test_where_no_limit_is_told_all_fits(monkeypatch):
+    monkeypatch.setattr(memory, "_physical", lambda: None)
+    monkeypatch.setattr(memory, "container_memory", lambda: None)
+    memory.check("it", 10**15, memory.room(), "")
+
+
+def test_this_process_holds_something_and_the_machine_more():
+    assert 10 * MB < memory.held() < memory.room().limit
+
+
+def run(data, matrix, *, splits=1, **more):
+    split = type(data.splits)(*(np.tile(part, (splits, 1)) for part in data.splits))
+    settings = {"step_size": 0.5, "num_steps": 20, "metric": metrics.accuracy} | more
+    S, y = similarity.Power(matrix, 2), datasets.targets(data)
+    return residual.run(S, y, split, **settings)
+
+
+def needed(data, matrix, method, num_steps=20):
+    problem = make_problem(datasets.targets(data), data.splits)
+    S = similarity.Power(matrix, 2)
+    return methods.peak(method, methods.sizes_of(S, problem, num_steps, 1))
+
+
+@pytest.mark.usefixtures("nothing_held")
+@pytest.mark.parametrize("method", ["exact", "krylov", "iterate"])
+def test_a_method_asked_for_that_does_not_fit_is_refused(data, matrix, method):
+    size = needed(data, matrix, method)
+    with pytest.raises(
+        ValueError,
+        match=f'method="{method}" on 200 nodes takes about .* MB and 1.0 MB are left '
+        "of the 1.0 MB allowed; take float32$",
+    ):
+        run(data, matrix, method=method, max_bytes=MB)
+    found = run(data, matrix, method=method, max_bytes=size)
+    assert found.report.method == method
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_a_refusal_names_the_methods_that_fit(data, matrix, monkeypatch):
+    monkeypatch.setattr(peaks, "exact", lambda _: 3 * 10**9)
+    with pytest.raises(
+        ValueError,
+        match=r'method="exact" on 200 nodes takes about 3.0 GB and 2.0 GB are left of '
+        r'the 2.0 GB allowed; take method="krylov", about .* or method="iterate", abo',
+    ):
+        run(data, matrix, method="exact", max_bytes=2 * 10**9)
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_a_refusal_of_several_splits_advises_one(data, matrix):
+    with pytest.raises(ValueError, match=r"take one split at a time or float32$"):
+        run(data, matrix, splits=3, max_bytes=MB)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        single = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+        with pytest.raises(ValueError, match=r"take a smaller graph$"):
+            run(data, single, max_bytes=MB, residual_fn=losses.softmax)
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_auto_leaves_out_what_does_not_fit_and_says_so(data, matrix, monkeypatch):
+    plain = run(data, matrix)
+    assert plain.report.method == "exact"
+    assert memory.LACK not in plain.report.reason
+    monkeypatch.setattr(peaks, "exact", lambda _: 3 * 10**9)
+    found = run(data, matrix, max_bytes=2 * 10**9)
+    assert found.report.method == "iterate"
+    assert found.report.reason.startswith("fewest columns through S: krylov 105, iter")
+    assert found.report.reason.endswith(
+        "; for lack of memory not exact, which takes about 3.0 GB and 2.0 GB are left "
+        "of the 2.0 GB allowed"
+    )
+    np.testing.assert_allclose(found.val, plain.val)
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_the_krylov_space_takes_what_there_is(data, matrix):
+    problem = make_problem(datasets.targets(data), data.splits)
+    sizes = methods.sizes_of(matrix, problem, 100, 1)._replace(num_nodes=10**6)
+    of_vector = 10**6 * sizes.num_classes * sizes.itemsize
+    for number in (20, 40):
+        room = memory.room(peaks.krylov(sizes, number))
+        fitting = methods._krylov_bytes(sizes, room) // of_vector
+        assert number / 2 <= fitting <= number
+    assert methods._krylov_bytes(sizes, memory.Room(2**50, 2**50, "")) == 2**31
+
+
+def built(data, matrix, num_train, max_bytes):
+    settings = presets.settings("sbm")
+    x = data.features.astype(np.float64)
+    room = memory.room(max_bytes)
+    return pipeline._similarity(matrix, x, settings, num_train, room)
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_a_dense_kernel_takes_half_of_what_there_is_at_most(data, matrix):
+    size = peaks.dense_kernel(data.num_nodes, itemsize=8)
+    S, why = built(data, matrix, 10**6, 2 * size)
+    assert isinstance(S.inner, similarity.Dense)
+    assert why == "held densely, for many products"
+    S, why = built(data, matrix, 10**6, 2 * size - 2)
+    assert isinstance(S.inner, features.FeatureKernel)
+    assert re.fullmatch(
+        "in row blocks at each product; for lack of memory not held densely: it takes "
+        "about .* are left of the .* allowed",
+        why,
+    )
+    S, why = built(data, matrix, 10, 2 * size)
+    assert isinstance(S.inner, features.FeatureKernel)
+    assert why == "in row blocks at each product"
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_distinct_rows_that_do_not_fit_give_way_to_blocks(data, matrix):
+    few = data._replace(features=data.features[np.arange(data.num_nodes) % 7])
+    S, why = built(few, matrix, 10, 10**9)
+    assert isinstance(S.inner, low_rank.Distinct)
+    assert why == "of 7 distinct rows"
+    S, why = built(few, matrix, 10, 1000)
+    assert isinstance(S.inner, features.FeatureKernel)
+    assert "for lack of memory not distinct rows: it takes about" in why
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_what_memory_decided_is_a_warning_of_the_table(data, monkeypatch):
+    settings = dataclasses.replace(presets.settings("sbm"), num_steps=5, step_size=1.0)
+    record = pipeline.run(data, settings).record
+    assert record["report"]["kernel"] == "in row blocks at each product"
+    assert tables.warnings(record, data) == []
+    monkeypatch.setattr(peaks, "exact", lambda _: 3 * 10**9)
+    record = pipeline.run(data, settings, max_bytes=2 * 10**9).record
+    (told,) = tables.warnings(record, data)
+    assert told.startswith("steps: fewest columns through S: krylov")
+    assert "for lack of memory not exact" in told
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_label_propagation_that_does_not_fit_is_refused_before_rp_runs(data):
+    with pytest.raises(
+        ValueError,
+        match=r"label propagation of 1 split\(s\) on 200 nodes takes about .* MB and "
+        "1.0 MB are left of the 1.0 MB allowed; take a smaller graph$",
+    ):
+        pipeline.run(data, presets.settings("sbm"), max_bytes=MB)
+    splits = type(data.splits)(*(np.tile(part, (3, 1)) for part in data.splits))
+    with pytest.raises(ValueError, match=r"take one split at a time$"):
+        baselines.check_memory(datasets.targets(data), splits, MB)
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_a_gntk_that_does_not_fit_is_refused(data):
+    with pytest.raises(
+        ValueError,
+        match="the GNTK of 200 nodes takes about .* MB and 1.0 MB are left of the 1.0 "
+        r"MB allowed; take float32, a smaller graph, RP \(gnnrp rp\), or blocks of the "
+        r"kernel \(kernels.local\)$",
+    ):
+        wide.run(data, wide.Settings(), max_bytes=MB)
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match="allowed; take a smaller graph, RP"),
+    ):
+        wide.check_memory(10**5, 100, MB)
+
+
+@pytest.mark.usefixtures("nothing_held")
+@pytest.mark.parametrize(
+    ("depth", "remedy"), [(1, "a smaller graph"), (3, "a smaller depth, a smaller")]
+)
+def test_a_tracked_kernel_that_does_not_fit_is_refused(data, depth, remedy):
+    with pytest.raises(
+        ValueError,
+        match="the kernel of 200 nodes on 11 graphs takes about .* MB and 1.0 MB are "
+        f"left of the 1.0 MB allowed; take {remedy}",
+    ):
+        tracking.run(data, tracking.Settings(depth=depth), max_bytes=MB)
+
+
+@pytest.mark.usefixtures("nothing_held")
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (
+            lambda x: low_rank.distinct(x, max_bytes=MB),
+            "the kernel of 200 distinct rows .* take its row blocks",
+        ),
+        (
+            lambda x: low_rank.fourier(
+                x, gamma=1.0, num_features=20, key=jax.random.key(0), max_bytes=MB
+            ),
+            "the kernel of 200 nodes by 20 random features .* take a smaller num_",
+        ),
+        (
+            lambda x: low_rank.nystrom(
+                x, num_landmarks=20, key=jax.random.key(0), max_bytes=MB
+            ),
+            "the Nyström kernel of 200 nodes and 20 landmarks .* take a smaller num_la",
+        ),
+    ],
+)
+def test_low_rank_kernels_that_do_not_fit_are_refused(data, build, told):
+    with pytest.raises(ValueError, match=told):
+        build(data.features.astype(jnp.zeros(0).dtype))
+
+
+@pytest.mark.parametrize("command", ["rp", "gntk", "ntk"])
+def test_every_command_has_the_limit(command, capsys):
+    assert cli.main([command, "--quiet", "--json", "--max-memory", "1MB"]) == 2
+    told = capsys.readouterr().err
+    assert "0.0 MB are left of the 1.0 MB allowed; take " in told
+    assert len(told.strip().splitlines()) == 1
+    assert cli.main([command, "--max-memory", "much"]) == 2
+    assert "a size must be like 8GB" in capsys.readouterr().err
