@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from gnnrp import metrics
-from gnnrp._task import Task
+from gnnrp._task import OPTIONAL, Task
+from gnnrp.presets import Settings
 from gnnrp.propagation import residual, sweep
 from gnnrp.types import Split
 
@@ -23,41 +24,38 @@ class Choice(NamedTuple):
 
 
 def run(
-    task: Task,
-    *,
-    power: int | None,
-    step_size: float | None,
-    num_steps: int | None,
-    holdout: float,
-    seed: int,
+    task: Task, settings: Settings, params: dict[str, Any]
 ) -> tuple[Choice, residual.Trajectory]:
     """Choose by validation what is left out (None), and run RP with it.
 
     Args:
         task: see ``_task.make``.
-        power: K.
-        step_size: η.
-        num_steps: t.
-        holdout: see ``held_out``; of use without validation nodes only.
-        seed: see ``held_out``.
+        settings: power, step size and number of steps, where they are given.
+        params: of the estimator: which of them are None; holdout and seed, for
+            ``held_out``, of use without validation nodes only.
 
     Raises:
         ValueError: no setting has a validation score; nothing can be held out.
     """
-    powers = sweep.POWERS if power is None else (int(power),)
-    step_sizes = sweep.STEP_SIZES if step_size is None else (float(step_size),)
-    steps = MOST_STEPS if num_steps is None else int(num_steps)
+    free = {name for name in OPTIONAL if params[name] is None}
+    powers = sweep.POWERS if "power" in free else (settings.power,)
+    step_sizes = sweep.STEP_SIZES if "step_size" in free else (settings.step_size,)
+    steps = MOST_STEPS if "num_steps" in free else settings.num_steps
     chosen = Choice(powers[0], step_sizes[0], steps, float("nan"))
     grid = {"powers": powers, "step_sizes": step_sizes, "num_steps": steps}
-    if not task.val.any() and None in {power, step_size, num_steps}:
+    if free and not task.val.any():
         least = 1 if task.metric is metrics.accuracy else 2
         out = held_out(
-            task.codes, task.train, fraction=holdout, seed=seed, num_classes=least
+            task.codes,
+            task.train,
+            fraction=float(params["holdout"]),
+            seed=int(params["seed"]),
+            num_classes=least,
         )
         part = task._replace(train=task.train & ~out, val=out)
         chosen = best(part, **grid)
         steps = chosen.best_step
-    elif task.val.any() and None in {power, step_size}:
+    elif free - {"num_steps"}:
         chosen = best(task, **grid)
     found = residual.run(
         task.make_similarity(task.matrix, chosen.power),

@@ -70,6 +70,19 @@ def read(graph: Any) -> Given:
     return found._replace(edges=as_array(found.edges), weights=weights)
 
 
+def completed(
+    given: Given, labels: Any, train_mask: Any, val_mask: Any, features: Any
+) -> Given:
+    """Return what is given, with the arguments that are not None in its place."""
+    passed = {
+        "labels": labels,
+        "train_mask": train_mask,
+        "val_mask": val_mask,
+        "features": features,
+    }
+    return given._replace(**{k: v for k, v in passed.items() if v is not None})
+
+
 def num_nodes(given: Given, num_labels: int) -> int:
     """Return n: the graph's own, or, of edges alone, the number of labels.
 

@@ -72,6 +72,11 @@ def settings(params: dict[str, Any]) -> Settings:
     metrics.by_name(params["metric"])
     names = {field.name for field in dataclasses.fields(Settings)} & set(params)
     given = {name: params[name] for name in names if params[name] is not None}
+    for name in given:  # numbers of numpy and JAX become Python's
+        if name in {"power", "num_steps"}:
+            given[name] = _checks.count(name, given[name], 0)
+        elif name in {"step_size", "gamma", "alpha"}:
+            given[name] = float(given[name])
     return Settings(**given)
 
 
@@ -151,6 +156,28 @@ def _nodes(
         msg = "labels are missing: pass one for each node, -1 or None where unknown"
         raise ValueError(msg)
     every, codes = _given.codes(given.labels)
+    train, val = _masks(given, codes)
+    if not train.any():
+        msg = "there is no training node: give some a label, and train_mask some nodes"
+        raise ValueError(msg)
+    classes = every[np.unique(codes[train])]
+    if len(classes) < 2:
+        msg = (
+            f"all training nodes are of one class, {classes.tolist()[0]!r} (-1, None "
+            "and NaN mean no label); label nodes of another too"
+        )
+        raise ValueError(msg)
+    return classes, _given.codes(given.labels, classes)[1], train, val
+
+
+def _masks(
+    given: Given, codes: Int[np.ndarray, " n"]
+) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Return the masks of the training and the validation nodes, all with a label.
+
+    Raises:
+        ValueError: masks that do not fit the nodes, each other or the labels.
+    """
     num_nodes = _given.num_nodes(given, len(codes))
     val = np.zeros(num_nodes, bool)
     if given.val_mask is not None:
@@ -173,17 +200,7 @@ def _nodes(
                 "give it one, or take it out"
             )
             raise ValueError(msg)
-    if not train.any():
-        msg = "there is no training node: give some a label, and train_mask some nodes"
-        raise ValueError(msg)
-    classes = every[np.unique(codes[train])]
-    if len(classes) < 2:
-        msg = (
-            f"all training nodes are of one class, {classes.tolist()[0]!r} (-1, None "
-            "and NaN mean no label); label nodes of another too"
-        )
-        raise ValueError(msg)
-    return classes, _given.codes(given.labels, classes)[1], train, val
+    return train, val
 
 
 def _matrix(given: Given, num_nodes: int) -> spmm.Matrix:

@@ -34,6 +34,7 @@ class ResidualPropagation(Parameters):
     held-out nodes, on all training nodes together, to the step that was best without
     those held out. With all three given and no ``val_mask``, all steps are taken, and
     no node is held out. Given ``num_steps`` is the most that validation can choose.
+    Few nodes to choose by make many ties, which go to the smallest power and step size.
 
     Args:
         power: K, 0 or more.
@@ -62,7 +63,7 @@ class ResidualPropagation(Parameters):
         reached_: which nodes a training label reached, (n,): RP changed their scores.
         power_, step_size_, best_step_: fitted with.
         val_score_: of the choice, on the nodes of ``classes_`` it was made by; None
-            where none was made.
+            where none was made. Unreached nodes count there as of the first class.
         report_: how RP was run, and whether it diverged; see ``residual.Report``.
         n_features_in_: with a kernel.
 
@@ -156,25 +157,14 @@ class ResidualPropagation(Parameters):
                 grew beyond all numbers.
             TypeError: a graph or mask of another kind.
         """
-        given = _given.read(graph)
-        settings = _task.settings(self.get_params())
-        passed = {
-            "labels": labels,
-            "train_mask": train_mask,
-            "val_mask": val_mask,
-            "features": features,
-        }
-        given = given._replace(**{k: v for k, v in passed.items() if v is not None})
+        params = self.get_params()
+        settings = _task.settings(params)
+        given = _given.completed(
+            _given.read(graph), labels, train_mask, val_mask, features
+        )
         with _scores.wide(settings.precision == "float64"):
             task = _task.make(given, initial, settings, self.metric)
-            chosen, found = _choice.run(
-                task,
-                power=self.power,
-                step_size=self.step_size,
-                num_steps=self.num_steps,
-                holdout=float(self.holdout),
-                seed=int(self.seed),
-            )
+            chosen, found = _choice.run(task, settings, params)
         self._keep(task, chosen, found)
         self._tell(np.arange(len(task.codes)))
         return self
