@@ -12,7 +12,7 @@ LAYERS = (
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other
     "presets baselines records tables pipeline wide tracking _tracked shards",
-    "estimator commands cli",
+    "estimator _on_graph _choice _task _scores _given _parameters commands cli",
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 STRANGERS = RANK["propagation"]

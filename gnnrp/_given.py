@@ -1,0 +1,285 @@
+"""What people have, read as arrays: graphs of any library, labels, masks and nodes.
+
+Libraries are told apart by what their objects have: none need be installed.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Bool, Int
+
+_NO_CLASS = ("-1", "nan", "None")  # what numpy makes of missing labels beside strings
+_MISSING_TYPES = ("NAType", "NaTType")  # of pandas
+
+
+class Given(NamedTuple):
+    """What a graph brings along; None where it does not."""
+
+    edges: Any  # as ``graph.raw_adjacency`` takes them
+    num_nodes: int | None = None
+    weights: Any = None
+    features: Any = None
+    labels: Any = None
+    train_mask: Any = None
+    val_mask: Any = None
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return an array on the host; torch's tensors too, which may hold gradients."""
+    if hasattr(values, "detach") and hasattr(values, "cpu"):
+        values = values.detach().cpu().numpy()
+    return np.asarray(values)
+
+
+def read(graph: Any) -> Given:
+    """Tell apart the kinds of graphs, and take what they carry.
+
+    Args:
+        graph: what ``graph.raw_adjacency`` takes, with the ``nodes`` of a
+            ``GraphsTuple`` as features; PyG's ``Data``, with x, y, edge_weight,
+            train_mask and val_mask; or OGB's dict, with node_feat.
+
+    Raises:
+        ValueError: an object without its edges.
+    """
+    if isinstance(graph, Given):
+        return graph
+    if isinstance(graph, Mapping):
+        keys = ("edge_index", "num_nodes", "node_feat")
+        edges, total, features = (graph.get(key) for key in keys)
+        found = Given(edges, total, features=features)
+    elif hasattr(graph, "edge_index"):
+        names = ("edge_index", "num_nodes", "edge_weight", "x", "y")
+        masks = (getattr(graph, f"{part}_mask", None) for part in ("train", "val"))
+        found = Given(*(getattr(graph, name, None) for name in names), *masks)
+    elif hasattr(graph, "senders") and hasattr(graph, "receivers"):
+        features = graph.nodes if np.ndim(graph.nodes) == 2 else None
+        return Given(graph, int(np.sum(graph.n_node)), features=features)
+    elif scipy.sparse.issparse(graph):
+        return Given(graph, graph.shape[0])
+    elif hasattr(graph, "adj") and hasattr(graph, "is_directed"):
+        return Given(graph, len(graph))
+    else:
+        return Given(as_array(graph) if hasattr(graph, "detach") else graph)
+    if found.edges is None:
+        msg = f"the {type(graph).__name__} has no edge_index; pass the edges, (2, e)"
+        raise ValueError(msg)
+    weights = None if found.weights is None else as_array(found.weights)
+    return found._replace(edges=as_array(found.edges), weights=weights)
+
+
+def completed(
+    given: Given, labels: Any, train_mask: Any, val_mask: Any, features: Any
+) -> Given:
+    """Return what is given, with the arguments that are not None in its place."""
+    passed = {
+        "labels": labels,
+        "train_mask": train_mask,
+        "val_mask": val_mask,
+        "features": features,
+    }
+    return given._replace(**{k: v for k, v in passed.items() if v is not None})
+
+
+def num_nodes(given: Given, num_labels: int) -> int:
+    """Return n: the graph's own, or, of edges alone, the number of labels.
+
+    Raises:
+        ValueError: not a label for each node.
+    """
+    if given.num_nodes is not None:
+        if num_labels != given.num_nodes:
+            msg = (
+                f"there must be a label for each of {given.num_nodes} nodes, "
+                f"got {num_labels}; give -1 or None to nodes without one"
+            )
+            raise ValueError(msg)
+        return num_labels
+    most = largest(given.edges)
+    if most >= num_labels:
+        msg = (
+            f"the edges name node {most}, but there are {num_labels} labels; "
+            "give every node one, -1 or None where it is not known"
+        )
+        raise ValueError(msg)
+    return num_labels
+
+
+def largest(edges: Any) -> int:
+    """Return the largest id of an edge index; -1 of what is none."""
+    index = np.asarray(edges)
+    whole = index.ndim == 2 and len(index) == 2 and index.dtype.kind in "iu"
+    return int(index.max(initial=-1)) if whole else -1
+
+
+def codes(
+    labels: Any, classes: np.ndarray | None = None
+) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
+    """Return the classes, sorted, and which of them each node has.
+
+    Args:
+        labels: (n,) or (n, 1), of any one type; -1, None and NaN mean none.
+        classes: those to tell apart; if left out, all that there are.
+
+    Returns:
+        The classes, (c,), and the codes: -1 without a label, c for another class.
+
+    Raises:
+        ValueError: several labels a node; labels that cannot be sorted, or whose
+            missing ones have become strings.
+    """
+    values = labels
+    if isinstance(labels, list | tuple):  # numpy would make strings of all of them
+        values = np.empty(len(labels), object)
+        values[:] = labels
+    values = as_array(values)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        msg = (
+            f"labels must have shape (n,), one for each node, got {values.shape}; "
+            "residual.run takes several columns of targets"
+        )
+        raise ValueError(msg)
+    known = _known(values)
+    try:
+        found, inverse = np.unique(_plain(values[known]), return_inverse=True)
+    except TypeError as error:
+        msg = f"labels cannot be sorted ({error}); make them all strings or all numbers"
+        raise ValueError(msg) from error
+    classes = found if classes is None else classes
+    place = {value: i for i, value in enumerate(classes.tolist())}
+    of_found = [place.get(value, len(place)) for value in found.tolist()]
+    result = np.full(len(values), -1)
+    result[known] = np.array(of_found, int)[inverse.ravel()]
+    return classes, result
+
+
+def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
+    """Return the node ids of a boolean mask, or the ids themselves, checked.
+
+    Args:
+        name: for the sentence of an error.
+        nodes: a mask (n,), or ids in any order; None: all.
+        num_nodes: n.
+
+    Raises:
+        ValueError: a shape or an id that does not fit; a mask of zeros and ones.
+        TypeError: neither boolean nor whole.
+    """
+    if nodes is None:
+        return np.arange(num_nodes)
+    array = as_array(nodes)
+    if array.size == 0 and array.shape == (0,):
+        array = array.astype(int)
+    if array.dtype.kind not in "biu":
+        msg = f"{name} must be a boolean mask or node ids, got {array.dtype}"
+        hint = "; use .astype(bool) for a mask" if array.shape == (num_nodes,) else ""
+        raise TypeError(msg + hint)
+    is_mask = array.dtype.kind == "b"
+    if array.ndim != 1 or (is_mask and len(array) != num_nodes):
+        msg = f"{name} must have shape ({num_nodes},), got {array.shape}"
+        hint = f"; pass one split, such as {name}[:, 0]" if array.ndim == 2 else ""
+        raise ValueError(msg + hint)
+    if is_mask:
+        return np.flatnonzero(array)
+    if len(array) == num_nodes > 2 and np.isin(array, (0, 1)).all():
+        msg = f"{name} is a mask of {array.dtype}; make it boolean: .astype(bool)"
+        raise ValueError(msg)
+    outside = (array < 0) | (array >= num_nodes)
+    if outside.any():
+        msg = f"{name} holds node {array[outside][0]}, but nodes are 0 to "
+        raise ValueError(msg + f"{num_nodes - 1}")
+    return array.astype(int)
+
+
+def mask(name: str, nodes: Any, num_nodes: int) -> Bool[np.ndarray, " n"]:
+    """Return the mask of the nodes; see ``indices``, which also says what it raises."""
+    result = np.zeros(num_nodes, bool)
+    result[indices(name, nodes, num_nodes)] = True
+    return result
+
+
+def scored(
+    nodes: Any,
+    labels: Any,
+    own: Int[np.ndarray, " n"],
+    *,
+    classes: np.ndarray,
+    used: Bool[np.ndarray, " n"],
+) -> tuple[Int[np.ndarray, " q"], Int[np.ndarray, " q"]]:
+    """Return the nodes to score on, and the codes of their labels.
+
+    Args:
+        nodes: a mask (n,), or ids; None: all with a label but those used.
+        labels: of all nodes, or, where nodes are ids, of these; None: ``own``.
+        own: codes that the fit was given.
+        classes: told apart.
+        used: in the fit.
+
+    Raises:
+        ValueError: no node, or one without a label; another number of labels.
+    """
+    index = indices("nodes", nodes, len(own))
+    found = own[index]
+    if labels is not None:
+        found = codes(labels, classes)[1]
+        of_ids = nodes is not None and as_array(nodes).dtype.kind != "b"
+        expected = len(index) if of_ids else len(own)
+        if len(found) != expected:
+            hint = "; pass labels[nodes]" if of_ids else ""
+            msg = f"there must be {expected} labels, got {len(found)}{hint}"
+            raise ValueError(msg)
+        found = found if of_ids else found[index]
+    if nodes is None:
+        left = (found >= 0) & ~used
+        index, found = index[left], found[left]
+    if len(index) == 0:
+        msg = "there is no labeled node to score on; pass nodes, and their labels"
+        raise ValueError(msg)
+    if (found < 0).any():
+        node = int(index[np.argmax(found < 0)])
+        msg = f"node {node} has no label to score by; pass nodes that have one"
+        raise ValueError(msg)
+    return index, found
+
+
+def _known(values: np.ndarray) -> Bool[np.ndarray, " n"]:
+    """Tell which labels are given.
+
+    Raises:
+        ValueError: a missing one has become a string.
+    """
+    if values.dtype.kind == "O":
+        return np.array([not _is_missing(value) for value in values], bool)
+    if values.dtype.kind in "UT":
+        for word in _NO_CLASS:
+            if (values == word).any():
+                msg = (
+                    f"labels hold the string {word!r}, as numpy writes a missing label "
+                    "beside strings; use None in a list or an array of objects"
+                )
+                raise ValueError(msg)
+        return np.ones(len(values), bool)
+    known = values == values  # not so for NaN of any type
+    return known & (values != -1) if values.dtype.kind in "if" else known
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in _MISSING_TYPES:
+        return True
+    if isinstance(value, bool | np.bool_ | str):
+        return False
+    return bool(value != value or value == -1)
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Return objects as strings or numbers where all of them are."""
+    if values.dtype.kind != "O":
+        return values
+    for kinds in ((str,), (bool | np.bool_,), (int | float | np.number,)):
+        if len(values) and all(isinstance(value, kinds) for value in values):
+            return np.array(values.tolist())
+    return values

@@ -1,0 +1,258 @@
+"""What an estimator was given, checked and laid out for a run of RP."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Bool, Float, Int
+
+from gnnrp import _checks, _given, _scores, graph, metrics, pipeline, spmm
+from gnnrp._given import Given
+from gnnrp.kernels import features
+from gnnrp.presets import Settings
+from gnnrp.propagation import losses, similarity
+from gnnrp.types import LinearMap, MetricFn, Split
+
+OPTIONAL = ("power", "step_size", "num_steps")
+
+
+class Task(NamedTuple):
+    """What RP is run on, and how."""
+
+    matrix: LinearMap  # A
+    make_similarity: Callable[[LinearMap, int], LinearMap]  # (A, K) -> S
+    targets: Float[np.ndarray, "n c"]
+    train: Bool[np.ndarray, " n"]
+    val: Bool[np.ndarray, " n"]  # those of the classes
+    used: Bool[np.ndarray, " n"]  # to fit or to choose by
+    initial: Float[np.ndarray, "n c"] | None  # F_0
+    classes: np.ndarray  # (c,) of the training nodes
+    codes: Int[np.ndarray, " n"]  # which of them; -1: no label, c: another class
+    num_features: int | None  # that the kernel looks at
+    metric: MetricFn
+    loss: str
+    select: str
+    method: str
+
+    def split(self) -> Split:
+        """Return the training and validation nodes as runs take them."""
+        return Split(self.train, self.val, np.zeros_like(self.val))
+
+    def options(self) -> dict[str, Any]:
+        """Return what ``residual.run`` and ``sweep.run`` both take."""
+        return {
+            "metric": self.metric,
+            "residual_fn": losses.by_name(self.loss),
+            "select": self.select,
+            "method": self.method,
+        }
+
+
+def settings(params: dict[str, Any]) -> Settings:
+    """Check an estimator's arguments; what may be left out has a stand-in.
+
+    Raises:
+        ValueError: one that no run can use.
+    """
+    for name in (*OPTIONAL, "gamma", "alpha", "holdout"):
+        optional = name in OPTIONAL
+        if optional and params[name] is None:
+            continue
+        value: Any = params[name]
+        if np.ndim(value) or np.asarray(value).dtype.kind not in "iuf":
+            msg = f"{name} must be a number{' or None' * optional}, got {value!r}"
+            raise ValueError(msg)
+    if not 0 < params["holdout"] < 1:
+        msg = f"holdout must lie between 0 and 1, got {params['holdout']}"
+        raise ValueError(msg)
+    _checks.count("seed", params["seed"], 0)
+    metrics.by_name(params["metric"])
+    names = {field.name for field in dataclasses.fields(Settings)} & set(params)
+    given = {name: params[name] for name in names if params[name] is not None}
+    for name in given:  # numbers of numpy and JAX become Python's
+        if name in {"power", "num_steps"}:
+            given[name] = _checks.count(name, given[name], 0)
+        elif name in {"step_size", "gamma", "alpha"}:
+            given[name] = float(given[name])
+    return Settings(**given)
+
+
+def make(given: Given, initial: Any, asked: Settings, metric: str) -> Task:
+    """Check what was given, and build the similarity.
+
+    Args:
+        given: graph, labels, masks and features.
+        initial: F_0, or None.
+        asked: settings of RP; the power is one of perhaps many.
+        metric: its name.
+
+    Raises:
+        ValueError: what does not fit together.
+        TypeError: a graph or mask of another kind.
+    """
+    classes, codes, train, val = _nodes(given)
+    if metric == "roc_auc" and val.any() and len(np.unique(codes[val])) == 1:
+        msg = "roc_auc needs two classes in val_mask, and all its nodes are of one"
+        raise ValueError(msg)
+    x = _features(given.features, len(codes)) if asked.kernel else None
+    matrix = _matrix(given, len(codes))
+    flow = pipeline.build_similarity(matrix, x, asked, num_train=int(train.sum()))
+    targets = (codes[:, None] == np.arange(len(classes))).astype(float)
+    inside = targets.any(axis=1)
+    if val.any() and not (val & inside).any():
+        msg = f"no node of val_mask is of a training class ({_listed(classes)})"
+        raise ValueError(msg)
+    return Task(
+        matrix,
+        with_power(flow),
+        targets,
+        train,
+        val & inside,
+        train | val,
+        _initial(initial, len(codes), classes),
+        classes,
+        codes,
+        None if x is None else x.shape[1],
+        _scores.metric_fn(metric, len(classes)),
+        asked.loss,
+        asked.select,
+        asked.method,
+    )
+
+
+def with_power(flow: LinearMap) -> Callable[[LinearMap, int], LinearMap]:
+    """Return (A, K) -> S as ``flow`` is, but for its K: its kernel is made once."""
+    if type(flow) is similarity.Power:
+        return similarity.Power  # of which a sweep shares the products
+
+    def make(_: LinearMap, power: int) -> LinearMap:
+        if isinstance(flow, similarity.Sandwich):
+            outer: Any = flow.outer
+            outer = dataclasses.replace(outer, power=power)
+            return dataclasses.replace(flow, outer=outer)
+        walk: Any = flow
+        return dataclasses.replace(walk, power=power)
+
+    return make
+
+
+def _nodes(
+    given: Given,
+) -> tuple[
+    np.ndarray,
+    Int[np.ndarray, " n"],
+    Bool[np.ndarray, " n"],
+    Bool[np.ndarray, " n"],
+]:
+    """Return training classes, codes, training and validation nodes.
+
+    Raises:
+        ValueError: labels and masks that do not fit, or do not suffice.
+    """
+    if given.labels is None:
+        msg = "labels are missing: pass one for each node, -1 or None where unknown"
+        raise ValueError(msg)
+    every, codes = _given.codes(given.labels)
+    train, val = _masks(given, codes)
+    if not train.any():
+        msg = "there is no training node: give some a label, and train_mask some nodes"
+        raise ValueError(msg)
+    classes = every[np.unique(codes[train])]
+    if len(classes) < 2:
+        msg = (
+            f"all training nodes are of one class, {classes.tolist()[0]!r} (-1, None "
+            "and NaN mean no label); label nodes of another too"
+        )
+        raise ValueError(msg)
+    return classes, _given.codes(given.labels, classes)[1], train, val
+
+
+def _masks(
+    given: Given, codes: Int[np.ndarray, " n"]
+) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Return the masks of the training and the validation nodes, all with a label.
+
+    Raises:
+        ValueError: masks that do not fit the nodes, each other or the labels.
+    """
+    num_nodes = _given.num_nodes(given, len(codes))
+    val = np.zeros(num_nodes, bool)
+    if given.val_mask is not None:
+        val = _given.mask("val_mask", given.val_mask, num_nodes)
+        if not val.any():
+            msg = "val_mask holds no node; leave it out, or name the nodes to choose by"
+            raise ValueError(msg)
+    train = (codes >= 0) & ~val
+    if given.train_mask is not None:
+        train = _given.mask("train_mask", given.train_mask, num_nodes)
+    if (train & val).any():
+        node = int(np.argmax(train & val))
+        msg = f"node {node} is in both train_mask and val_mask; take it out of one"
+        raise ValueError(msg)
+    for name, part in (("train_mask", train), ("val_mask", val)):
+        if (part & (codes < 0)).any():
+            node = int(np.argmax(part & (codes < 0)))
+            msg = (
+                f"node {node} of {name} has no label (-1, None and NaN mean none); "
+                "give it one, or take it out"
+            )
+            raise ValueError(msg)
+    return train, val
+
+
+def _matrix(given: Given, num_nodes: int) -> spmm.Matrix:
+    adjacency = graph.normalized_adjacency(
+        given.edges, num_nodes, weights=given.weights
+    )
+    return spmm.prepare(adjacency)
+
+
+def _features(given: Any, num_nodes: int) -> Any:
+    """Return the features as a kernel takes them.
+
+    Raises:
+        ValueError: none, or of another shape or kind.
+    """
+    if given is None:
+        msg = "a kernel needs features: pass features=, or kernel=None for the graph"
+        raise ValueError(msg)
+    x = given if scipy.sparse.issparse(given) else _given.as_array(given)
+    if x.dtype.kind not in "biuf":
+        msg = f"features must be numbers, got {x.dtype}; encode them as columns"
+        raise ValueError(msg)
+    x = features.checked(x)
+    if x.shape[0] != num_nodes:
+        msg = f"there are {x.shape[0]} rows of features for {num_nodes} nodes"
+        raise ValueError(msg)
+    return x
+
+
+def _initial(given: Any, num_nodes: int, classes: np.ndarray) -> Any:
+    """Return F_0 in the type that runs have.
+
+    Raises:
+        ValueError: another shape, or not finite.
+    """
+    if given is None:
+        return None
+    start = _given.as_array(given)
+    expected = (num_nodes, len(classes))
+    if start.shape != expected:
+        msg = (
+            f"initial must have shape {expected}, a column for each training class "
+            f"({_listed(classes)}), got {start.shape}"
+        )
+        raise ValueError(msg)
+    if not np.isfinite(start).all():
+        row = int(np.argwhere(~np.isfinite(start))[0, 0])
+        msg = f"initial must be finite, and row {row} is not"
+        raise ValueError(msg)
+    return start.astype(jnp.zeros(0).dtype)
+
+
+def _listed(classes: np.ndarray) -> str:
+    told = ", ".join(map(repr, classes[:8].tolist()))
+    return f"{told}, ..." if len(classes) > 8 else told
