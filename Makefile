@@ -15,7 +15,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 -m slow
 
 # What depends on jax's inside, on the oldest jax that pyproject.toml admits.
 FLOOR := .venv-floor
