@@ -70,14 +70,19 @@ def write(
     if any(folder.iterdir()):
         msg = f"{str(folder)!r} is not empty; choose another folder"
         raise ValueError(msg)
+
+    def told(what: str, done: int, total: int) -> None:
+        if progress:
+            progress(what, done, total)
+
+    told("order of nodes", 0, 1)
     adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
     layout = layouts.balanced(adjacency, num_parts, reorder=reorder)
     blocks = sharded.blocks(adjacency, layout, exchange=exchange)
     targets = datasets.targets(dataset)
     digests = []
     for part, block in enumerate(blocks):
-        if progress:
-            progress("parts", part, num_parts)
+        told("parts", part, num_parts)
         nodes = np.flatnonzero(layout.place // layout.rows == part)
         here = layout.place[nodes] - part * layout.rows
         arrays = _known(layout.rows, here, nodes, targets, dataset.splits)
@@ -192,9 +197,9 @@ def run(
         began = time.perf_counter()
         shards = read(folder)
         loaded = time.perf_counter() - began
-        walk = similarity.LazyWalk(shards.matrix, settings.power, settings.alpha)
-        if settings.alpha == 1:
-            walk = similarity.Power(shards.matrix, settings.power)
+        alpha, walk = settings.alpha, similarity.Power(shards.matrix, settings.power)
+        if alpha != 1:
+            walk = similarity.LazyWalk(shards.matrix, settings.power, alpha)
         found = residual.run(
             walk,
             shards.targets,
@@ -250,8 +255,8 @@ def _known(
 def _moved(layout: layouts.Layout, blocks: list[sharded.Block]) -> int:
     """Return how many rows change their device at a hop, padding included."""
     send = blocks[0].send
-    others = layout.parts - 1
-    return layout.parts * others * (layout.rows if send is None else send.shape[1])
+    each = layout.rows if send is None else send.shape[1]
+    return layout.parts * (layout.parts - 1) * each
 
 
 def _save(path: Path, arrays: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Two processes that share a graph compute what one does, each reading its own part."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -60,19 +61,37 @@ def free_port():
         return str(s.getsockname()[1])
 
 
-def both(commands, cwd):
+def both(commands, cwd, environments=({}, {})):
     """Start two processes and return them."""
     pipe = subprocess.PIPE
     return [
-        subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
-        for command in commands
+        subprocess.Popen(
+            command, cwd=cwd, env=os.environ | more, stdout=pipe, stderr=pipe, text=True
+        )
+        for command, more in zip(commands, environments, strict=True)
     ]
+
+
+def slurm(process):
+    """Return what Slurm tells one of two processes on this machine."""
+    return {
+        "SLURM_JOB_ID": str(os.getpid()),  # of which the port is made
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": str(process),
+        "SLURM_LOCALID": str(process),
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_JOB_NUM_NODES": "1",
+    }
+
+
+START = [sys.executable, "-m", "gnnrp.cli", "rp", "--shards", "parts"]
 
 
 def rp(port, *flags):
     hosts = ["--hosts", f"127.0.0.1:{port},127.0.0.1"]
-    start = [sys.executable, "-m", "gnnrp.cli", "rp", "--shards", "parts", "--json"]
-    return [[*start, "--quiet", *hosts, "--host", str(i), *flags] for i in (0, 1)]
+    start = [*START, "--json", "--quiet"]
+    return [[*start, *hosts, "--host", str(i), *flags] for i in (0, 1)]
 
 
 @pytest.fixture
@@ -142,6 +161,19 @@ def test_an_interrupted_run_of_two_processes_goes_on_to_the_same_record(data, tm
     for changing in ("seconds", "peak_memory_bytes", "command"):
         del whole[changing], again[changing]
     assert again == whole
+
+
+@pytest.mark.slow
+def test_processes_that_slurm_starts_find_each_other(data, tmp_path):
+    shards.write(tmp_path / "parts", data, 2)
+    told = []
+    commands = [[*START, "--quiet", "--hosts", "auto"]] * 2
+    for process in both(commands, tmp_path, (slurm(0), slurm(1))):
+        printed, errors = process.communicate()
+        assert process.returncode == 0, errors
+        told.append(printed)
+    assert ", 2 parts\n" in told[0]
+    assert told[1] == ""
 
 
 def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):

@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+from gnnrp.commands.progress import Bar
+
 
 @dataclasses.dataclass(frozen=True)
 class Datasets:
@@ -12,6 +14,8 @@ class Datasets:
     """Searched before $GNNRP_DATA and the user cache."""
     json: bool = False
     """Print one JSON object, and nothing else, on standard output."""
+    quiet: bool = False
+    """No progress."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -19,7 +23,11 @@ class Datasets:
         """Look for the files, read those that are here, and print."""
         from gnnrp import datasets, records, tables
 
-        rows = [tables.dataset_row(name, self.data_dir) for name in datasets.names()]
+        names, rows = datasets.names(), []
+        with Bar(quiet=self.quiet) as progress:
+            for done, name in enumerate(names):
+                progress("data sets", done, len(names))
+                rows.append(tables.dataset_row(name, self.data_dir))
         if self.json:
             print(records.dumps({"datasets": rows}))
         else:
