@@ -55,18 +55,26 @@ np.savez(folder / f"found-{host}.npz", nodes=nodes, **arrays)
 """
 
 
+NO_MORE = (None, None)
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return str(s.getsockname()[1])
 
 
-def both(commands, cwd, environments=({}, {})):
+def both(commands, cwd, environments=NO_MORE):
     """Start two processes and return them."""
     pipe = subprocess.PIPE
     return [
         subprocess.Popen(
-            command, cwd=cwd, env=os.environ | more, stdout=pipe, stderr=pipe, text=True
+            command,
+            cwd=cwd,
+            env=os.environ | (more or {}),
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
         )
         for command, more in zip(commands, environments, strict=True)
     ]
