@@ -7,6 +7,7 @@ more where the run is interrupted. What goes on from a checkpoint ends in the sa
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import signal
@@ -72,10 +73,16 @@ class Keeper:
             signal.signal(signal.SIGINT, self._interrupt)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Give Ctrl-C back."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Give Ctrl-C back.
+
+        Raises:
+            KeyboardInterrupt: it came after the last offer.
+        """
         if self._usual is not None:
             signal.signal(signal.SIGINT, self._usual)
+        if kind is None and self._interrupted:
+            raise KeyboardInterrupt(self._told())
 
     def resumed(self, like: Callable[[int], Any]) -> Any:
         """Return the last state kept, None where there is none.
@@ -105,8 +112,7 @@ class Keeper:
         if due or interrupted:
             self.finish(t, make)
         if interrupted:
-            msg = f"interrupted; kept at {t:,} in {self._folder}"
-            raise KeyboardInterrupt(msg)
+            raise KeyboardInterrupt(self._told())
 
     def finish(self, t: int, make: Callable[[], Any]) -> None:
         """Keep a state, whatever the time, unless it is kept already."""
@@ -117,6 +123,9 @@ class Keeper:
         self._last, self._kept = time.monotonic(), t
         if self._seconds > 0:  # else asked for always
             self._cost = self._last - began
+
+    def _told(self) -> str:
+        return f"interrupted; kept at {self._kept:,} in {self._folder}"
 
     def _interrupt(self, *_: object) -> None:
         if self._interrupted:
@@ -246,12 +255,21 @@ def _reading(path: Path) -> Iterator[None]:
 
     Raises:
         ValueError: it cannot be read.
+        MemoryError: no fault of the checkpoint, nor is the next.
+        PermissionError: see above.
     """
+    logger = logging.getLogger("absl")  # that orbax tells of the same by
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
+    except (MemoryError, PermissionError):
+        raise
     except Exception as error:
-        msg = f"the checkpoint {path} cannot be read; remove it"
+        msg = f"the checkpoint {path} cannot be read; remove it, to go on from earlier"
         raise ValueError(msg) from error
+    finally:
+        logger.setLevel(level)
 
 
 def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:

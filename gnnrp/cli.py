@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         TypeError: see above.
         OSError: see above.
         MemoryError: see above.
+        RuntimeError: see above; the device failed.
     """
     if (sys.argv[1:] if arguments is None else list(arguments)) == ["--version"]:
         print(f"gnnrp {metadata.version('gnnrp')}")
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, TypeError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
         if command.debug:
             raise
         print(f"gnnrp: {_one_line(str(error) or repr(error))}", file=sys.stderr)

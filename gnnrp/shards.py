@@ -7,6 +7,7 @@ them. One device a part.
 
 import hashlib
 import json
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,16 +18,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
-from gnnrp import checkpoints, datasets, graph, metrics, records
+from gnnrp import _checks, checkpoints, datasets, graph, metrics, records
 from gnnrp.datasets import Dataset
 from gnnrp.presets import Settings
 from gnnrp.propagation import layouts, losses, residual, sharded, similarity
 from gnnrp.types import Split
 
 FORMAT = 1
-_TABLE = "shards.json"
+_TABLE, _PART = "shards.json", r"part-\d+\.npz"
+_KINDS = {"dataset": str, "metric": str, "files": dict, "rows": int, "parts": list}
 
 
 class Shards(NamedTuple):
@@ -65,9 +67,11 @@ def write(
     Raises:
         ValueError: a folder that holds something; more parts than nodes.
     """
+    _checks.count("parts", num_parts, 1, dataset.num_nodes)
     folder = Path(folder)
     checkpoints.prepare(folder)
-    if any(folder.iterdir()):
+    # What an unfinished one left is written anew.
+    if not all(re.fullmatch(_PART, path.name) for path in folder.iterdir()):
         msg = f"{str(folder)!r} is not empty; choose another folder"
         raise ValueError(msg)
 
@@ -112,7 +116,9 @@ def contents(folder: Path) -> dict[str, Any]:
     path = Path(folder) / _TABLE
     try:
         table = json.loads(path.read_text())
-        known = table["format"] == FORMAT and len(table["parts"]) > 0
+        known = table["format"] == FORMAT and all(
+            type(table[name]) is kind for name, kind in _KINDS.items()
+        )
     except (OSError, ValueError, KeyError, TypeError):
         known = False
     if not known:
@@ -142,18 +148,10 @@ def read(folder: Path) -> Shards:
         for part in sharded.own_parts(mesh)
     }
     matrix = sharded.assemble(lambda part: own[part][0], table["rows"], mesh)
-    known = {part: rest for part, (_, rest) in own.items()}
 
     def over(name: str, axis: int) -> jax.Array:
-        one = next(iter(known.values()))[name]
-        shape = list(one.shape)
-        shape[axis] *= mesh.size
-        spec = PartitionSpec(*[None] * axis, "nodes")
-        return jax.make_array_from_callback(
-            tuple(shape),
-            NamedSharding(mesh, spec),
-            lambda at: known[(at[axis].start or 0) // one.shape[axis]][name],
-        )
+        blocks = {part: known[name] for part, (_, known) in own.items()}
+        return sharded.joined(blocks, mesh, axis)
 
     return Shards(
         table["dataset"],

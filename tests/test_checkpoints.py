@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from generators import adjacency, split, splits, targets
 
-from gnnrp import checkpoints, metrics
+from gnnrp import checkpoints, memory, metrics
 from gnnrp.propagation import residual, similarity, sweep
 
 SETTINGS = {"width": 3}
@@ -91,6 +91,39 @@ def test_ctrl_c_waits_for_the_next_offer_and_a_second_one_does_not(tmp_path):
     assert reached == [1, 2]
     assert str(second.value) == ""
     assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_ctrl_c_after_the_last_offer_is_not_forgotten(tmp_path):
+    def interrupted_late():
+        with checkpoints.Keeper(tmp_path, SETTINGS, 0) as keeper:
+            offer(keeper, 3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="interrupted; kept at 3 in"):
+        interrupted_late()
+
+
+@pytest.mark.parametrize("method", ["iterate", "krylov", "exact"])
+def test_a_finished_run_is_kept_however_short(tmp_path, method):
+    settings = asked(method, checkpoint_seconds=1000, num_steps=20)
+    whole = residual.run_all(**settings, folder=tmp_path)
+    assert numbers(tmp_path)
+    again = residual.run_all(
+        **settings, folder=tmp_path, callback=lambda *_: pytest.fail("it goes on")
+    )
+    jax.tree.map(np.testing.assert_array_equal, arrays(again), arrays(whole))
+
+
+def test_what_memory_allows_does_not_part_a_run_from_itself(tmp_path):
+    settings = asked("krylov", split=splits(0, ((9, 3, 2),) * 3))
+    whole = residual.run_all(**settings)
+    allowed = memory.held() + 2**28
+    with pytest.raises(Stop):
+        residual.run_all(
+            **settings, folder=tmp_path, max_bytes=allowed, callback=stopping(6)
+        )
+    found = residual.run_all(**settings, folder=tmp_path, max_bytes=2 * allowed)
+    jax.tree.map(np.testing.assert_array_equal, arrays(found), arrays(whole))
 
 
 def test_what_does_not_serve_is_refused_by_name(tmp_path):

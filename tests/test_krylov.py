@@ -20,7 +20,7 @@ def split_of(seed, sizes=SIZES):
 def build(S, targets, train, **settings):
     """Return the basis of each split for the targets as R_0, and where nodes stand."""
     rest = _nodes.padded_index(~train)
-    places = _nodes.layout(train, rest)
+    places = _nodes.indexed(train, rest)
     start = np.where(train[:, :, None], targets, 0)
     padded = np.pad(start, [(0, 0), (0, 1), (0, 0)])
     rows = np.take_along_axis(padded, places.train[:, :, None], axis=1)
@@ -77,7 +77,7 @@ def matrices(seed):
 
 def test_layout_finds_every_training_node_where_it_stands():
     train = split_of(0).train
-    places = _nodes.layout(train, _nodes.padded_index(~train))
+    places = _nodes.indexed(train, _nodes.padded_index(~train))
     assert places.train.shape == (3, 12)
     assert places.rest.shape == (3, N - 7)
     for s, mask in enumerate(train):

@@ -43,11 +43,17 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("field", peaks.Sizes._fields)
+# The more training nodes, the fewer that a Krylov space is looked at on.
+GROWING = [
+    (name, field)
+    for name in METHODS
+    for field in peaks.Sizes._fields
+    if (name, field) != ("krylov", "num_train")
+]
+
+
+@pytest.mark.parametrize(("name", "field"), GROWING)
 def test_no_size_lowers_a_peak(name, field):
-    if (name, field) == ("krylov", "num_train"):
-        pytest.skip("the more of them, the less is looked at")
     more = RP._replace(**{field: 2 * getattr(RP, field) + 1})
     assert METHODS[name](more) >= METHODS[name](RP)
 

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from gnnrp import datasets, graph, metrics, shards, spmm
+from gnnrp import cli, datasets, graph, metrics, shards, spmm
 from gnnrp.commands import _hosts
 from gnnrp.datasets import sbm
 from gnnrp.propagation import layouts, residual, sharded, similarity
@@ -158,7 +158,7 @@ def test_an_interrupted_run_of_two_processes_goes_on_to_the_same_record(data, tm
     assert (whole["parts"], whole["processes"]) == (2, 2)
     assert len(whole["peak_memory_bytes"]) == 2
     processes = both(rp(free_port(), *flags, *kept), tmp_path)
-    while not list(tmp_path.glob("run/[0-9]*")):
+    while not list(tmp_path.glob("run/checkpoints/[0-9]*")):
         time.sleep(0.05)
     processes[1].send_signal(signal.SIGINT)  # all stop where one is asked to
     for process in processes:
@@ -208,6 +208,46 @@ def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):
         shards.read(tmp_path / "two")
     with pytest.raises(ValueError, match="holds no parts of a graph; gnnrp partition"):
         shards.read(tmp_path)
+
+
+def test_a_table_of_contents_that_is_none_is_refused(tmp_path):
+    for text in ('{"format": 1, "parts": ["a"]}', "[]", "no JSON", '{"format": 9}'):
+        (tmp_path / "shards.json").write_text(text)
+        with pytest.raises(ValueError, match="holds no parts of a graph; gnnrp part"):
+            shards.contents(tmp_path)
+
+
+def test_parting_that_fails_or_stops_leaves_no_obstacle(data, tmp_path):
+    with pytest.raises(ValueError, match="parts must be at most 300, got 301"):
+        shards.write(tmp_path / "new", data, 301)
+    assert not (tmp_path / "new").exists()
+
+    def stop(_, done, __):
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shards.write(tmp_path / "new", data, 2, progress=stop)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["part-0.npz"]
+    assert len(shards.write(tmp_path / "new", data, 2)["parts"]) == 2
+
+
+def test_a_process_that_ends_is_told_in_one_sentence():
+    def fail():
+        msg = "Connection reset by peer\nand more"
+        raise RuntimeError(msg)
+
+    with pytest.raises(
+        ValueError, match=r"ended or failed \(Connection reset by peer\)"
+    ):
+        _hosts.together(fail)
+    assert _hosts.together(max, 1, 2) == 2
+
+
+@pytest.mark.parametrize("flag", ["--seed=1", "--split=0", "--dataset=cora"])
+def test_flags_that_shards_do_not_know_are_refused(flag, tmp_path, capsys):
+    assert cli.main(["rp", "--shards", str(tmp_path), flag]) == 2
+    assert "does not go with --shards, whose data set is" in capsys.readouterr().err
 
 
 def test_hosts_that_cannot_meet_are_refused(monkeypatch):

@@ -88,7 +88,7 @@ def test_a_command_goes_on_to_the_same_table(tmp_path, asked):
     whole, errors = gnnrp(*flags, cwd=tmp_path).communicate()
     assert errors == ""
     process = gnnrp(*flags, *folder, cwd=tmp_path)
-    while not kept(tmp_path / "run"):
+    while not kept(tmp_path / "run" / "checkpoints"):
         time.sleep(0.05)
     process.send_signal(asked)
     out, errors = process.communicate()
@@ -96,7 +96,7 @@ def test_a_command_goes_on_to_the_same_table(tmp_path, asked):
     if asked == signal.SIGINT:
         assert process.returncode == 130
         assert errors.startswith("gnnrp: interrupted; kept at ")
-        assert errors.endswith(" in run; go on by --resume\n")
+        assert errors.endswith(" in run/checkpoints; go on by --resume\n")
     _, errors = gnnrp(*flags, *folder, cwd=tmp_path).communicate()
     assert "'run' holds a run; go on with it by --resume, or choose another" in errors
     _, errors = gnnrp(

@@ -3,6 +3,8 @@
 import os
 import socket
 import sys
+from collections.abc import Callable
+from typing import Any
 
 PORT = 7117
 AUTO = "auto"
@@ -51,6 +53,23 @@ def join(hosts: str | None, host: int | None) -> None:
             f"{settings['coordinator_address']}"
         )
         msg = f"the processes of this run did not meet ({error}); {advice}"
+        raise ValueError(msg) from error
+
+
+def together(run: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+    """Call what all processes run, and tell it in one sentence if another one ends.
+
+    Raises:
+        ValueError: another process ended, or the device failed.
+    """
+    try:
+        return run(*arguments, **settings)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        msg = (
+            f"a process of this run ended or failed ({reason}); start all of them "
+            "again, with --resume if there is a --folder"
+        )
         raise ValueError(msg) from error
 
 

@@ -16,6 +16,8 @@ def setting(kind: Any) -> Any:
     return tyro.conf.arg(constructor=kind, help_behavior_hint=hint)
 
 
+CHECKPOINTS = "checkpoints"
+"""The folder of them in that of a run."""
 Precision = Literal["float32", "float64"]
 OptionalFloat = Annotated[float | None, setting(float)]
 OptionalInt = Annotated[int | None, setting(int)]
@@ -80,11 +82,8 @@ class Kept(OnData):
     checkpoint_seconds: float = 60
     """Between two checkpoints, or longer if writing them would slow the run."""
 
-    def check_folder(self, inside: str = "") -> None:
+    def check_folder(self) -> None:
         """Refuse to touch an earlier run unasked.
-
-        Args:
-            inside: the folder of its checkpoints, in the other one.
 
         Raises:
             ValueError: a run is there, or no folder is named.
@@ -96,7 +95,7 @@ class Kept(OnData):
             return
         from gnnrp import checkpoints
 
-        if not self.resume and checkpoints.started(self.folder / inside):
+        if not self.resume and checkpoints.started(self.folder / CHECKPOINTS):
             msg = (
                 f"{str(self.folder)!r} holds a run; go on with it by --resume, or "
                 "choose another folder"

@@ -57,7 +57,7 @@ class Ntk(Kept):
         from gnnrp import records, tables, tracking
         from gnnrp.datasets import sbm
 
-        self.check_folder("checkpoints")
+        self.check_folder()
         max_bytes = self.max_bytes()
         dataset = self.load_dataset()
         target = target_path(self.plot, f"ntk-{dataset.name}.png", quiet=self.json)

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from gnnrp.commands._shared import (
+    CHECKPOINTS,
     Kept,
+    OnData,
     OptionalFloat,
     OptionalInt,
     Precision,
@@ -94,7 +96,7 @@ class Rp(Kept):
                 dataset,
                 settings,
                 load_seconds=loaded,
-                folder=self.folder,
+                folder=self.folder and self.folder / CHECKPOINTS,
                 checkpoint_seconds=self.checkpoint_seconds,
                 max_bytes=max_bytes,
                 progress=progress,
@@ -119,9 +121,13 @@ class Rp(Kept):
         Raises:
             ValueError: flags that do not go together, or what ``shards`` refuses.
         """
-        given = {"dataset": self.dataset != "sbm", "data-dir": self.data_dir}
-        given |= {"split": self.split is not None, "plot": self.plot}
-        if wrong := [name for name, value in given.items() if value]:
+        wrong = [
+            field.name.replace("_", "-")
+            for field in dataclasses.fields(OnData)
+            if field.name not in {"json", "max_memory", "quiet", "debug"}
+            and getattr(self, field.name) != field.default
+        ]
+        if wrong:
             msg = f"--{wrong[0]} does not go with --shards, whose data set is its own"
             raise ValueError(msg)
         from gnnrp import records, shards, tables
@@ -135,10 +141,11 @@ class Rp(Kept):
         self.check_folder()
         first = jax.process_index() == 0
         with Bar(quiet=self.quiet or not first) as progress:
-            record = shards.run(
+            record = _hosts.together(
+                shards.run,
                 folder,
                 settings,
-                kept=self.folder,
+                kept=self.folder and self.folder / CHECKPOINTS,
                 checkpoint_seconds=self.checkpoint_seconds,
                 max_bytes=max_bytes,
                 progress=functools.partial(progress, "residual propagation"),

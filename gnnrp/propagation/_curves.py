@@ -65,6 +65,7 @@ def by_eigenvectors(
         if callback:
             callback(split + 1, num_splits)
         keeper.offer(split + 1, lambda: pieces)
+    keeper.finish(num_splits, lambda: pieces)
     width = int(problem.train.sum())
     patience = settings["patience"]
     return [

@@ -83,7 +83,7 @@ def of_krylov_space(
     return made, basis.error, basis.eigenvalues.size - known
 
 
-def _places(problem: Problem) -> _nodes.Layout:
+def _places(problem: Problem) -> _nodes.Indexed:
     """Return where nodes stand; each part in one piece, so that a slice cuts it out."""
     seen = (
         problem.train | _covered(problem, problem.val) | _covered(problem, problem.test)
@@ -91,7 +91,7 @@ def _places(problem: Problem) -> _nodes.Layout:
     others = _nodes.padded_index(~seen)
     parts: Any = (problem.val.index, problem.test.index, others)
     rest = np.concatenate(parts, axis=1)
-    return _nodes.layout(problem.train, rest)
+    return _nodes.indexed(problem.train, rest)
 
 
 def initial_residual(problem: Problem) -> Float[Any, "s n c"]:
@@ -193,7 +193,7 @@ def _looks(
 
 def _krylov_form(
     basis: krylov.Basis,
-    places: _nodes.Layout | _nodes.InPlace,
+    places: _nodes.Indexed | _nodes.InPlace,
     problem: Problem,
     split: int,
     look: Callable[[bool], Array],

@@ -138,6 +138,7 @@ def run(
         if callback:
             callback(done, num_steps)
         keeper.offer(done, lambda: (carry, np.concatenate(curves, axis=1)))  # noqa: B023
+    keeper.finish(done, lambda: (carry, np.concatenate(curves, axis=1)))
     curves = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)
     return _found(carry, curves, len(step_sizes), patience)
 

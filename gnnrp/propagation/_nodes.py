@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 
-class Layout(NamedTuple):
+class Indexed(NamedTuple):
     """Where the nodes of each split stand; ``n``, which is no node, is padding."""
 
     train: Int[Any, "s l"]  # the training nodes
@@ -58,13 +58,15 @@ class InPlace(NamedTuple):
         return self.train.shape[1]
 
 
-def layout(train_mask: Bool[np.ndarray, "s n"], rest: Int[np.ndarray, "s r"]) -> Layout:
+def indexed(
+    train_mask: Bool[np.ndarray, "s n"], rest: Int[np.ndarray, "s r"]
+) -> Indexed:
     """Return where the training nodes of the splits stand, and the others asked for."""
     train = padded_index(train_mask)
     position = np.full(train_mask.shape, train.shape[1], np.int32)
     for row, mask in zip(position, train_mask, strict=True):
         row[mask] = np.arange(mask.sum())
-    return Layout(train, rest, position)
+    return Indexed(train, rest, position)
 
 
 def padded_index(mask: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from gnnrp import checkpoints
 from gnnrp.propagation import exact
-from gnnrp.propagation._nodes import InPlace, Layout
+from gnnrp.propagation._nodes import Indexed, InPlace
 from gnnrp.propagation.similarity import as_pytree
 from gnnrp.types import LinearMap
 
@@ -59,7 +59,7 @@ class Basis(NamedTuple):
 @_DIVERGING
 def build(
     similarity: LinearMap,
-    places: Layout | InPlace,
+    places: Indexed | InPlace,
     residual: Float[Array, "s c l"],
     *,
     step_sizes: Sequence[float],
@@ -98,15 +98,14 @@ def build(
     scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
     scale = scale.astype(residual.dtype)
     similarity = as_pytree(similarity)
-    if isinstance(places, Layout):
+    if isinstance(places, Indexed):
         places = jax.device_put(places)
     keeper = keeper or checkpoints.Keeper(None, {})
 
     def begun(at: int) -> _Growth:
-        room = _capacity(at, limit)
         return _Growth(
-            _zeros(residual, room, residual.shape[2]),
-            _zeros(residual, room, places.num_rest),
+            _zeros(residual, at, residual.shape[2]),
+            _zeros(residual, at, places.num_rest),
             residual * scale[..., None],
             np.zeros((at, *norms.shape)),
             np.zeros((at, *norms.shape)),
@@ -128,7 +127,8 @@ def build(
         error = change * (min(1.0, change / last) if last < np.inf else 1)
         state = state._replace(last_change=np.array(change), error=np.array(error))
         previous = eigen
-        keeper.offer(len(state.diagonal), lambda: state)  # noqa: B023
+        keeper.offer(len(state.diagonal), lambda: _trimmed(state))  # noqa: B023
+    keeper.finish(len(state.diagonal), lambda: _trimmed(state))
     theta, Q = _eigen(state)
     error = float(state.error)
     if len(state.diagonal) >= min(num_steps + 1, residual.shape[2]):
@@ -139,7 +139,7 @@ def build(
 def _grown(
     state: _Growth,
     similarity: LinearMap,
-    places: Layout | InPlace,
+    places: Indexed | InPlace,
     more: int,
     limit: int,
     sent: Float[Array, "n s c"] | None,
@@ -169,6 +169,14 @@ def _grown(
         vector=vector,
         diagonal=np.stack(diagonal),
         off_diagonal=np.stack(off_diagonal),
+    )
+
+
+def _trimmed(state: _Growth) -> _Growth:
+    """Return the space without room for more, which memory may not grant again."""
+    count = len(state.diagonal)
+    return state._replace(
+        vectors=state.vectors[:, :, :count], images=state.images[:, :, :count]
     )
 
 

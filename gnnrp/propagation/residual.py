@@ -186,8 +186,6 @@ def run_all(
     if folder is not None:
         named = asked | functions | {"method": method, "select": select}
         named["patience"] = patience
-        if method == "krylov":
-            named["krylov_bytes"] = krylov_bytes
         identity = identity | _identity(similarity, problem, named)
     if not problem.is_shared:
         similarity = on_support(similarity, problem.train.any(axis=0))

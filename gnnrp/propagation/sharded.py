@@ -166,7 +166,7 @@ def assemble(read: Callable[[int], Block], rows: int, mesh: Mesh) -> Matrix:
         leaves[part], structure = jax.tree.flatten(spmm.as_stored(csr))
         send[part] = [] if sent is None else [sent]
     stacked = [
-        from_parts({part: each[i] for part, each in held.items()}, mesh)
+        joined({part: np.asarray(each[i])[None] for part, each in held.items()}, mesh)
         for held in (leaves, send)
         for i in range(len(next(iter(held.values()))))
     ]
@@ -181,13 +181,23 @@ def own_parts(mesh: Mesh) -> list[int]:
     return [i for i, d in enumerate(mesh.devices.flat) if d.process_index == here]
 
 
-def from_parts(held: dict[int, Any], mesh: Mesh) -> Shaped[Array, "p ..."]:
-    """Return an array of a row a part, from the rows of this process by number."""
-    one = np.asarray(next(iter(held.values())))
+def joined(
+    held: dict[int, Shaped[np.ndarray, "..."]], mesh: Mesh, axis: int = 0
+) -> Shaped[Array, "..."]:
+    """Return an array made of a block a part, from those of this process.
+
+    Args:
+        held: blocks of one shape, by the number of the part.
+        mesh: see ``assemble``.
+        axis: along which they follow each other.
+    """
+    shape = list(next(iter(held.values())).shape)
+    rows = shape[axis]
+    shape[axis] *= mesh.size
     return jax.make_array_from_callback(
-        (mesh.size, *one.shape),
-        _shared(mesh, 0),
-        lambda at: np.asarray(held[at[0].start or 0])[None],
+        tuple(shape),
+        _shared(mesh, axis),
+        lambda at: held[(at[axis].start or 0) // rows],
     )
 
 
