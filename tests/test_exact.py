@@ -126,6 +126,21 @@ def test_null_modes_that_round_off_blurs_keep_their_growth(seed):
     assert_close(found, iterate(S, 0.5, 2000)[-1], 1e-10)
 
 
+def test_where_the_usual_eigen_solver_fails_another_one_is_taken(monkeypatch):
+    S = generators.positive_definite(0, M)
+    expected = exact.trajectory(factorize(S), Y, np.arange(9), step_size=0.3)
+    usual = scipy.linalg.eigh
+
+    def eigh(matrix, driver=None):
+        if driver is None:
+            raise scipy.linalg.LinAlgError
+        return usual(matrix, driver=driver)
+
+    monkeypatch.setattr(scipy.linalg, "eigh", eigh)
+    found = exact.trajectory(factorize(S), Y, np.arange(9), step_size=0.3)
+    assert_close(found, expected)
+
+
 @seeds
 def test_trajectory_follows_rows_and_columns_in_any_order(seed):
     S = generators.positive_definite(seed, M)

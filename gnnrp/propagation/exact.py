@@ -74,7 +74,13 @@ def factorize(
             'use method="iterate"'
         )
         raise ValueError(msg)
-    eigenvalues, eigenvectors = scipy.linalg.eigh((S_XX + S_XX.T) / 2)
+    S_XX = (S_XX + S_XX.T) / 2
+    try:
+        eigenvalues, eigenvectors = scipy.linalg.eigh(S_XX)
+    except scipy.linalg.LinAlgError:
+        # The usual algorithm has failed on a spectrum with tight clusters; this one
+        # takes another l x l array.
+        eigenvalues, eigenvectors = scipy.linalg.eigh(S_XX, driver="evd")
     if psd:
         eigenvalues = np.maximum(eigenvalues, 0)
     rows = columns.astype(np.float64) @ eigenvectors
