@@ -107,7 +107,7 @@ def product(csr: Any, config: Config) -> dict[str, Any]:
         "columns": config.columns,
         "reordered": matrix.order is not None,
         "milliseconds": common.in_milliseconds(times),
-        "floor_milliseconds": round(1e3 * floor, 3),
+        "floor_milliseconds": float(f"{1e3 * floor:.4g}"),  # of toys it is tiny
         "copy_gigabytes_per_second": round(speed / 1e9, 2),
         "over_floor": round(times["gnnrp, inner hop"]["median"] / floor, 2),
         "ratio": {
