@@ -198,6 +198,8 @@ def run(
         alpha, walk = settings.alpha, similarity.Power(shards.matrix, settings.power)
         if alpha != 1:
             walk = similarity.LazyWalk(shards.matrix, settings.power, alpha)
+        jax.block_until_ready((walk, shards.targets))
+        setup = time.perf_counter() - began - loaded
         found = residual.run(
             walk,
             shards.targets,
@@ -215,8 +217,8 @@ def run(
             max_bytes=max_bytes,
             callback=progress,
         )
-    ran = time.perf_counter() - began - loaded
-    seconds = {"load": loaded, "setup": 0.0, "run": ran}
+    ran = time.perf_counter() - began - loaded - setup
+    seconds = {"load": loaded, "setup": setup, "run": ran}
     made = records.make(shards, settings, found, {}, seconds)
     return made | {
         "parts": len(jax.devices()),
