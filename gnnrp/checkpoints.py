@@ -258,9 +258,6 @@ def _reading(path: Path) -> Iterator[None]:
         MemoryError: no fault of the checkpoint, nor is the next.
         PermissionError: see above.
     """
-    logger = logging.getLogger("absl")  # that orbax tells of the same by
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
     try:
         yield
     except (MemoryError, PermissionError):
@@ -268,8 +265,6 @@ def _reading(path: Path) -> Iterator[None]:
     except Exception as error:
         msg = f"the checkpoint {path} cannot be read; remove it, to go on from earlier"
         raise ValueError(msg) from error
-    finally:
-        logger.setLevel(level)
 
 
 def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
@@ -283,11 +278,24 @@ def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
         raise ValueError(msg)
 
 
-def _manager(folder: Path, ocp: Any) -> Any:
+@contextlib.contextmanager
+def _manager(folder: Path, ocp: Any) -> Iterator[Any]:
+    """Open a folder; orbax's own lines are kept back, as what matters is raised.
+
+    It tells of a half-written checkpoint that it removes, the work of a kill, and of
+    a damaged one, which `_reading` names.
+    """
     options = ocp.CheckpointManagerOptions(
         max_to_keep=KEPT, enable_async_checkpointing=False
     )
-    return ocp.CheckpointManager(folder.absolute(), options=options)
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with ocp.CheckpointManager(folder.absolute(), options=options) as manager:
+            yield manager
+    finally:
+        logger.setLevel(level)
 
 
 def _is_key(leaf: Any) -> bool:

@@ -1,5 +1,6 @@
 """A run is kept now and then and where it is interrupted, and goes on bitwise."""
 
+import logging
 import os
 import signal
 
@@ -51,6 +52,29 @@ def test_states_are_kept_when_it_is_time_and_the_last_one_always(tmp_path):
     assert numbers(tmp_path / "always") == [3, 4]
     with checkpoints.Keeper(tmp_path / "always", SETTINGS, 0) as keeper:
         np.testing.assert_array_equal(keeper.resumed(like), np.full(3, 4.0))
+
+
+def test_what_a_kill_left_half_written_is_removed_without_a_word(tmp_path):
+    told = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())
+    logger = logging.getLogger("absl")
+    with checkpoints.Keeper(tmp_path, SETTINGS, 0) as keeper:
+        offer(keeper, 1)
+    half = tmp_path / "2.orbax-checkpoint-tmp"
+    logger.addHandler(handler)
+    try:
+        for name in ("state", "settings"):
+            (half / f"{name}.orbax-checkpoint-tmp").mkdir(parents=True)
+        assert checkpoints.latest(tmp_path) == 1
+        with checkpoints.Keeper(tmp_path, SETTINGS, 0) as keeper:
+            np.testing.assert_array_equal(keeper.resumed(like), np.full(3, 1.0))
+            offer(keeper, 2)
+    finally:
+        logger.removeHandler(handler)
+    assert told == []
+    assert not half.exists()
+    assert numbers(tmp_path) == [1, 2]
 
 
 def test_writing_takes_a_fiftieth_of_the_time_at_most(tmp_path, monkeypatch):
