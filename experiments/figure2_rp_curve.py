@@ -36,19 +36,18 @@ def run(
     config: Config, progress: reproduction.Progress = reproduction.silent
 ) -> reproduction.Outcome:
     """Return the curves of each data set that is here, and draw them."""
-    result, figures, files = {}, {}, {}
-    for name in config.datasets:
-        beside = published.OGB_TEST.get(name, {})
-        data = reproduction.load(name, config)
-        if data is None:
-            result[name] = {"found": published.ABSENT, "published": beside}
-            continue
-        compute = functools.partial(curves, data, config, progress)
-        found = reproduction.kept(config, "figure2_rp_curve", data, compute)
-        result[name] = {"found": found, "published": beside}
+    result: dict[str, Any] = {
+        name: {"found": published.ABSENT, "published": published.OGB_TEST.get(name, {})}
+        for name in config.datasets
+    }
+    figures, files = {}, {}
+    compute = functools.partial(curves, config=config, progress=progress)
+    for data, found in reproduction.each(config, "figure2_rp_curve", compute):
+        name = data.name
+        result[name]["found"] = found
         lines = {
             f"{model}, as published": cell.mean
-            for model, cell in beside.items()
+            for model, cell in result[name]["published"].items()
             if model in {"LinearGNN", "GNN"}
         }
         figures[name] = plotting.curves(

@@ -31,16 +31,15 @@ def run(
     config: Config, progress: reproduction.Progress = reproduction.silent
 ) -> reproduction.Outcome:
     """Return the rows, the findings and a figure of each data set."""
-    result, figures, files = {}, {}, {}
-    for name in config.datasets:
-        data = reproduction.load(name, config)
-        if data is None:
-            result[name] = {"found": published.ABSENT}
-            continue
-        compute = functools.partial(panel, data, config, progress)
-        found = reproduction.kept(config, "figure3_ntk_alignment", data, compute)
-        result[name] = found
-        figures[name], files[name] = plotting.evolution(found), data.files
+    result: dict[str, Any] = {
+        name: {"found": published.ABSENT} for name in config.datasets
+    }
+    figures, files = {}, {}
+    compute = functools.partial(panel, config=config, progress=progress)
+    for data, found in reproduction.each(config, "figure3_ntk_alignment", compute):
+        result[data.name] = found
+        figures[data.name] = plotting.evolution(found)
+        files[data.name] = data.files
     return reproduction.Outcome(result, figures, files)
 
 

@@ -70,15 +70,11 @@ def run(
     config: Config, progress: reproduction.Progress = reproduction.silent
 ) -> reproduction.Outcome:
     """Return a row a setting, of each data set that is here."""
-    found, files = {}, {}
-    for name in config.datasets:
-        found[name] = published.ABSENT
-        data = reproduction.load(name, config)
-        if data is None:
-            continue
-        files[name] = data.files
-        compute = functools.partial(panel, data, config, progress)
-        found[name] = reproduction.kept(config, "inductive_pmlp", data, compute)
+    found: dict[str, Any] = dict.fromkeys(config.datasets, published.ABSENT)
+    files = {}
+    compute = functools.partial(panel, config=config, progress=progress)
+    for data, made in reproduction.each(config, "inductive_pmlp", compute):
+        found[data.name], files[data.name] = made, data.files
     return reproduction.Outcome({"datasets": found}, {}, files)
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -180,11 +180,23 @@ def checked(config: AnyConfig) -> AnyConfig:
     return config
 
 
-def kept(
+def each(
+    config: Any,
+    experiment: str,
+    compute: Callable[[datasets.Dataset], dict[str, Any]],
+) -> Iterator[tuple[datasets.Dataset, dict[str, Any]]]:
+    """Yield each data set of ``config.datasets`` that is here, and what is computed."""
+    for name in config.datasets:
+        data = load(name, config)
+        if data is not None:
+            yield data, _kept(config, experiment, data, compute)
+
+
+def _kept(
     config: Config,
     experiment: str,
     data: datasets.Dataset,
-    compute: Callable[[], dict[str, Any]],
+    compute: Callable[[datasets.Dataset], dict[str, Any]],
 ) -> dict[str, Any]:
     """Return what is computed of a data set, or what an earlier run left of the same.
 
@@ -194,7 +206,7 @@ def kept(
     """
     commit = records.commit()
     if config.output is None or (commit or "").endswith("-dirty"):
-        return compute()
+        return compute(data)
     key = settings(config) | {
         "versions": records.versions(),
         "commit": commit,
@@ -207,7 +219,7 @@ def kept(
         stored = json.loads(path.read_text())
         if stored["key"] == key:
             return stored["value"]
-    value = json.loads(records.dumps(compute()))
+    value = json.loads(records.dumps(compute(data)))
     path.parent.mkdir(exist_ok=True)
     records.write_atomically(path, records.dumps({"key": key, "value": value}).encode())
     return value

@@ -59,23 +59,24 @@ def run(
     config: Config, progress: reproduction.Progress = reproduction.silent
 ) -> reproduction.Outcome:
     """Return scores, and times beside them, of each data set that is here."""
-    result, measured, files = {}, {}, {}
-    for name in config.datasets:
-        beside = {
-            part: table.get(name, {})
-            for part, table in (
-                ("val", published.OGB_VAL), ("test", published.OGB_TEST)
-            )
-        } | {"speed": published.OGB_SPEED.get(name, {})}  # fmt: skip
-        result[name] = {"published": beside, "found": published.ABSENT}
-        data = reproduction.load(name, config)
-        if data is None:
-            continue
-        files[name] = data.files
-        compute = functools.partial(panel, data, config, progress)
-        made = reproduction.kept(config, "table1_ogb", data, compute)
-        measured[name] = made.pop("measured")
-        result[name] |= made
+    stated = {
+        "val": published.OGB_VAL,
+        "test": published.OGB_TEST,
+        "speed": published.OGB_SPEED,
+    }
+    result: dict[str, Any] = {
+        name: {
+            "published": {part: table.get(name, {}) for part, table in stated.items()},
+            "found": published.ABSENT,
+        }
+        for name in config.datasets
+    }
+    measured, files = {}, {}
+    compute = functools.partial(panel, config=config, progress=progress)
+    for data, made in reproduction.each(config, "table1_ogb", compute):
+        measured[data.name] = made.pop("measured")
+        result[data.name] |= made
+        files[data.name] = data.files
     return reproduction.Outcome({"datasets": result}, {}, files, measured)
 
 

@@ -59,16 +59,15 @@ def columns(
     progress: reproduction.Progress,
 ) -> reproduction.Outcome:
     """Return what was found and what is published of each data set."""
-    found, files = {}, {}
+    found: dict[str, Any] = {}
     for name in config.datasets:
         beside = {who: cells[name] for who, cells in stated.items() if name in cells}
         found[name] = {"published": beside, "found": published.ABSENT}
-        data = reproduction.load(name, config)
-        if data is None:
-            continue
-        files[name] = data.files
-        compute = functools.partial(column, data, config, progress)
-        found[name] |= reproduction.kept(config, experiment, data, compute)
+    files = {}
+    compute = functools.partial(column, config=config, progress=progress)
+    for data, made in reproduction.each(config, experiment, compute):
+        found[data.name] |= made
+        files[data.name] = data.files
     return reproduction.Outcome({"datasets": found}, {}, files)
 
 

@@ -189,23 +189,28 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatc
 
 def test_what_an_interrupted_run_left_is_not_computed_again(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40)
-    config = table4_homophilic.Config(output=tmp_path)
-    calls, data = [], datasets.load("sbm")
+    config = table4_homophilic.Config(output=tmp_path, datasets=("sbm",))
+    calls, sbm = [], datasets.load("sbm")
+    here = {"sbm": sbm, "cora": None}
+    monkeypatch.setattr(reproduction, "load", lambda name, _: here[name])
 
-    def compute():
-        calls.append(1)
+    def compute(data):
+        calls.append(data.name)
         return {"x": 1.5}
 
-    def once(data=data, **change):
+    def once(**change):
         changed = dataclasses.replace(config, **change)
-        return reproduction.kept(changed, "table", data, compute)
+        ((data, found),) = reproduction.each(changed, "table", compute)
+        assert data.name == "sbm"
+        return found
 
-    assert once() == once() == once(datasets=("cora", "cs")) == {"x": 1.5}
+    assert once() == once() == once(datasets=("cora", "sbm")) == {"x": 1.5}
     assert len(calls) == 1
     once(seed=1)
     once(num_epochs=2)
     assert len(calls) == 3
-    once(data._replace(files={"edges.csv": "another digest"}), num_epochs=2)
+    here["sbm"] = sbm._replace(files={"edges.csv": "another digest"})
+    once(num_epochs=2)
     assert len(calls) == 4
     monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40 + "-dirty")
     once()
