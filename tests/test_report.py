@@ -19,6 +19,8 @@ from experiments import (
     table3_datasets,
 )
 
+ROOT = Path(__file__).parents[1]
+
 
 class Reader(html.parser.HTMLParser):
     """Collects pictures, links and the text of cells; every tag must be closed."""
@@ -104,6 +106,19 @@ def test_scores_stand_beside_the_papers_and_are_judged_by_their_spread():
     assert report_scores.verdict(exact, (82.72, 0.0)) == "-0.06, beyond"
 
 
+def test_what_is_told_of_photo_is_of_its_record():
+    record = json.loads(
+        (ROOT / "experiments/results/random_splits_photo.json").read_text()
+    )
+    mean, best = (
+        record[part]["mean"] for part in ("test", "step chosen on the test nodes")
+    )
+    told = report_scores.REASONS["photo", "RP"]
+    assert (
+        f"on {record['splits']} others the mean is {mean:.1f}, and {best:.1f}" in told
+    )
+
+
 def test_what_differs_beyond_the_spread_has_a_reason_or_is_said_not_to_have_one():
     row = {"num_seeds": 1, "test_mean": 72.7, "test_std": 0.0, "diverged": [-1]}
     column = {
@@ -139,7 +154,7 @@ def test_a_folder_without_records_is_refused(tmp_path):
 
 
 def test_the_tables_of_the_readme_are_made_of_the_records():
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     shown = readme.split("<!-- results -->\n")[1].split("\n<!-- /results -->")[0]
     assert shown == results_table.section(results_table.RESULTS)
 
@@ -152,10 +167,10 @@ def test_the_committed_report_is_made_of_the_committed_records():
 
 
 def test_every_experiment_of_the_paper_has_a_command_in_the_readme():
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     for name in report_tables.TABLES:
         assert f"`python -m experiments.{name}" in readme
-    makefile = (Path(__file__).parents[1] / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     assert all(name in makefile for name in report_tables.TABLES)
 
 
