@@ -31,6 +31,7 @@ exclude_patterns = [".*", "docs/_build", "build", "dist"]
 
 html_theme = "furo"
 html_title = "gnnrp"
+html_show_copyright = False
 templates_path = ["_templates"]
 html_additional_pages = {"index": "redirect.html"}
 html_copy_source = False
@@ -59,9 +60,11 @@ def modules():
 
 
 def members(name):
-    """Return what a module defines, also under another name, and does not import."""
-    tree = ast.parse(inspect.getsource(importlib.import_module(name)))
-    names = []
+    """Return what a module says it has, or else defines, perhaps by another name."""
+    module = importlib.import_module(name)
+    if hasattr(module, "__all__"):  # modules have pages of their own
+        return [n for n in module.__all__ if f"{name}.{n}" not in set(modules())]
+    tree, names = ast.parse(inspect.getsource(module)), []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.append(node.name)
