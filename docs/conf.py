@@ -5,16 +5,22 @@ between files is the same here and where the files are read without being built.
 """
 
 import ast
+import contextlib
 import importlib
 import inspect
+import io
 import re
+import textwrap
+import typing
 from pathlib import Path
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
 import gnnrp
+from gnnrp import cli, commands
 
 ROOT = Path(__file__).parents[1]
 API = ROOT / "docs" / "api"
@@ -35,6 +41,7 @@ html_show_copyright = False
 templates_path = ["_templates"]
 html_additional_pages = {"index": "redirect.html"}
 html_copy_source = False
+html_math_renderer = "mathml"  # MathJax would be fetched from elsewhere
 
 nb_execution_mode = "off"  # `make notebooks` has done so, a test holds the outputs
 myst_enable_extensions = ["dollarmath"]
@@ -43,6 +50,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+napoleon_attr_annotations = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
@@ -74,17 +82,42 @@ def members(name):
     return [each for each in names if not each.startswith("_")]
 
 
+def helped(command):
+    """Return what a command prints of its flags, as a block of text."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        cli.main([command, "--help"])
+    lines = [  # tyro wraps all but what stands on top
+        part
+        for line in said.getvalue().splitlines()
+        for part in (textwrap.wrap(line, 80) if len(line) > 80 else [line])
+    ]
+    return ["::", "", *[f"   {line}" for line in lines]]
+
+
 def write_api():
     """Write a page for each public module; others that stood there are removed."""
     API.mkdir(exist_ok=True)
     for page in API.glob("*.rst"):
         page.unlink()
+    of_flags = {
+        typing.get_args(command)[0].__module__
+        for command in typing.get_args(commands.Command)
+    }
     names = list(modules())
     for name in names:
         inside = [each for each in names if each.rpartition(".")[0] == name]
         lines = [name, "=" * len(name), "", f".. automodule:: {name}"]
-        lines += [f"   :members: {', '.join(members(name))}", "", ".. toctree::", ""]
-        lines += [f"   {each}" for each in inside]
+        if name in of_flags:
+            lines += ["", *helped(name.rpartition(".")[2])]
+        else:
+            lines += [
+                f"   :members: {', '.join(members(name))}",
+                "",
+                ".. toctree::",
+                "",
+            ]
+            lines += [f"   {each}" for each in inside]
         (API / f"{name}.rst").write_text("\n".join(lines) + "\n")
 
 
@@ -140,14 +173,26 @@ def add_fields(app, what, name, obj, options, lines):
 
 
 def skip_field(app, what, name, obj, skip, options):
-    """Leave out the fields of named tuples: they stand in the signature."""
-    return True if type(obj).__name__ == "_tuplegetter" else None
+    """Leave out fields that stand in the signature, if they look like members."""
+    return True if type(obj).__name__ in {"_tuplegetter", "custom_jvp"} else None
+
+
+def visit_math(writer, node):
+    """Write a formula as MathML, which browsers show without a script.
+
+    Raises:
+        nodes.SkipNode: always; what is inside has been written.
+    """
+    block = isinstance(node, nodes.math_block)
+    writer.body.append(tex2mathml(node.astext(), as_block=block))
+    raise nodes.SkipNode
 
 
 def setup(app):
     """Write the pages of the modules; connect what makes their text."""
     write_api()
     app.add_post_transform(LinkNames)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-process-docstring", add_fields, priority=100)
     app.connect("autodoc-process-docstring", escape, priority=200)
