@@ -1,6 +1,7 @@
 """The pages say what is there: links, names, tests, and the numbers of the paper."""
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
@@ -100,13 +101,34 @@ def test_every_number_of_the_paper_stands_in_the_table_once():
     assert sorted(named) == sorted(NUMBERED)
 
 
-def test_every_name_of_the_table_is_one_object_of_the_package():
-    objects = {}
-    for path in (ROOT / "gnnrp").rglob("[!_]*.py"):
-        for name, _ in defined(ast.parse(path.read_text())):
-            objects.setdefault(f"{path.stem}.{name}", []).append(path)
-    names = set.union(*(names for _, names, _ in rows()))
-    assert [name for name in sorted(names) if len(objects.get(name, [])) != 1] == []
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "gnnrp").rglob("*.py"))
+    if not path.stem.startswith("_") or path.stem == "__init__"
+]
+STEMS = {name.rpartition(".")[2] for name in MODULES}
+
+
+def objects(name):
+    """Return what in the package ends with a dotted name."""
+    module, _, last = name.rpartition(".")
+    inside = [each for each in MODULES if f".{each}".endswith(f".{module}")]
+    found = [each for each in inside if hasattr(importlib.import_module(each), last)]
+    return {f"{each}.{last}" for each in found} | ({name} & set(MODULES))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_of_a_page_is_one_object_of_the_package(page):
+    names = set(re.findall(r"`((?:\w+\.)+\w+)`", page.read_text()))
+    ours = {name for name in names if name.partition(".")[0] in STEMS}
+    assert {name: objects(name) for name in ours if len(objects(name)) != 1} == {}
+
+
+def test_the_table_names_nothing_but_objects_of_the_package():
+    names = set().union(*(names for _, names, _ in rows()))
+    assert [name for name in names if name.partition(".")[0] not in STEMS] == []
+    assert objects("residual.step") == {"gnnrp.propagation.residual.step"}
+    assert objects("residual.stop") == set()
 
 
 def test_every_row_with_something_here_names_a_test():
