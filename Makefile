@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor lint bench reproduce study notebooks clean
+.PHONY: demo test test-slow test-floor lint docs links bench reproduce study notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -30,6 +30,15 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+
+# The site, in docs/_build/html; warnings are errors, and every name must be known.
+# `links` asks for the addresses outside of it, and needs a network.
+SITE := $(BIN)/python -m sphinx -W --keep-going -n -q -c docs
+docs: $(STAMP)
+	$(SITE) . docs/_build/html
+
+links: $(STAMP)
+	$(SITE) -b linkcheck . docs/_build/links
 
 # On generated graphs; with DATA=DIR, which holds the data sets named, on real ones.
 OUT ?= bench
@@ -71,9 +80,9 @@ notebooks: $(STAMP)
 # what it names as needed: TensorFlow, of which nothing here makes use.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/$(PIP_INSTALL) -e '.[test]'
+	$(BIN)/$(PIP_INSTALL) -e '.[test,docs]'
 	$(BIN)/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOOR) build dist *.egg-info
+	rm -rf $(VENV) $(FLOOR) build dist docs/_build docs/api *.egg-info

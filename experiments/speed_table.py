@@ -1,4 +1,4 @@
-"""README's speed section, from the records of the benchmarks.
+"""The tables of docs/speed.md, the first also of README, from the benchmarks' records.
 
 python -m experiments.speed_table            # of the committed records
 python -m experiments.speed_table FOLDER     # of your own
@@ -17,11 +17,15 @@ def main() -> None:
     print(section(Path(sys.argv[1]) if sys.argv[1:] else RESULTS))
 
 
+def first(folder: Path) -> str:
+    """Return the table of the product and of a step of RP, as Markdown."""
+    return "\n".join(_beside(_record(folder, "spmm")))
+
+
 def section(folder: Path) -> str:
     """Return the tables that the records give, as Markdown."""
     spmm, rp, scaling, gntk, ntk = (
-        json.loads((folder / f"benchmark_{name}.json").read_text())
-        for name in ("spmm", "rp", "scaling", "gntk", "ntk")
+        _record(folder, name) for name in ("spmm", "rp", "scaling", "gntk", "ntk")
     )
     return "\n".join([
         *_beside(spmm),
@@ -34,6 +38,10 @@ def section(folder: Path) -> str:
         "",
         _sentences(spmm, rp, scaling),
     ])
+
+
+def _record(folder: Path, name: str) -> dict[str, Any]:
+    return json.loads((folder / f"benchmark_{name}.json").read_text())
 
 
 def _beside(record: dict[str, Any]) -> list[str]:

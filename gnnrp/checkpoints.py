@@ -32,6 +32,8 @@ KEPT = 2
 class Keeper:
     """Keeps a run in a folder, if there is one.
 
+    A run writes::
+
         with Keeper(folder, settings) as keeper:
             state = keeper.resumed(like) or start
             while ...:

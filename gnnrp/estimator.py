@@ -55,13 +55,16 @@ class ResidualPropagation(Parameters):
         holdout: share of the training nodes of each class that is held out.
         seed: of numpy's default generator, for what is held out.
 
-    Attributes (after ``fit``):
-        classes_: of the training nodes, sorted, (c,). No other is ever predicted.
+    Attributes:
+        classes_: there after ``fit``, as all that follow; those of the training nodes,
+            sorted, (c,). No other is ever predicted.
         class_prior_: their shares of the training nodes, (c,).
         scores_: F, (n, c).
         labels_: predictions for all nodes, (n,); of equal scores the first class.
         reached_: which nodes a training label reached, (n,): RP changed their scores.
-        power_, step_size_, best_step_: fitted with.
+        power_: fitted with.
+        step_size_: likewise.
+        best_step_: likewise.
         val_score_: of the choice, on the nodes of ``classes_`` it was made by; None
             where none was made. Unreached nodes count there as of the first class.
         report_: how RP was run, and whether it diverged; see ``residual.Report``.
@@ -71,7 +74,7 @@ class ResidualPropagation(Parameters):
     given the most frequent training class (the first of several), and the class prior
     as its probabilities; ``fit`` and the predictions say of how many in a UserWarning.
 
-    Source: Eq. 6, Algorithm 1 and App. D.2 (grid), E.1 (kernels).
+    Source: Eq. 6, Algorithm 1 and App. D.1 (grid), E.1 (kernels).
 
     Example:
         >>> from gnnrp import ResidualPropagation

@@ -158,7 +158,11 @@ def test_sizes_below_one_are_refused(config):
         main(config)
 
 
-def test_the_tables_of_the_readme_are_made_of_the_records():
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    shown = readme.split("<!-- speed -->\n")[1].split("\n<!-- /speed -->")[0]
-    assert shown == speed_table.section(speed_table.RESULTS)
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [("README.md", speed_table.first), ("docs/speed.md", speed_table.section)],
+)
+def test_the_tables_of_speed_are_made_of_the_records(page, made):
+    text = (Path(__file__).parents[1] / page).read_text()
+    shown = text.split("<!-- speed -->\n")[1].split("\n<!-- /speed -->")[0]
+    assert shown == made(speed_table.RESULTS)

@@ -65,7 +65,7 @@ class Rp(Kept):
     shards: Path | None = None
     """A graph in parts, from `gnnrp partition`, instead of a data set: plain RP."""
     hosts: str | None = None
-    """With --shards: `NAME,NAME,...`, the first perhaps `NAME:PORT`; or `auto`."""
+    """`NAME,NAME,...` with --shards, the first perhaps `NAME:PORT`; or `auto`."""
     host: int | None = None
     """Which of --hosts this is, from 0; told by the machine's name if left out."""
 

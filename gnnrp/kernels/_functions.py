@@ -25,7 +25,7 @@ def gaussian(
 ) -> Float[Array, "b n"]:
     """Return exp(-γ |x_i - y_j|^2), γ = 1 / (2 σ^2) for the bandwidth σ.
 
-    Source: below Eq. 32 (App. E.1).
+    Source: Eq. 114 (App. E.1).
     """
     squares = jnp.sum(x**2, axis=1), jnp.sum(y**2, axis=1)
     return _gaussian(linear(x, y), *squares, gamma)

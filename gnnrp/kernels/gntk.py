@@ -238,7 +238,7 @@ def decoupled(
     Raises:
         ValueError: a depth below 1, negative hops, or not one flag a layer.
 
-    Source: Thm. 4.3 (App. B.3), without its restriction to one-hot inputs.
+    Source: Thm. 4.3 (App. B.5), without its restriction to one-hot inputs.
     """
     flags = checked_layers(depth, trained)
     num_hops = _checks.count("num_hops", num_hops, 0)

@@ -56,7 +56,7 @@ def two_layer(
         gram: G = X X^T.
         scale: c_σ; 1 in the theorem, 2 in the general recursion.
 
-    Source: Thm. 4.2 (App. B.3).
+    Source: Thm. 4.2 (App. B.4).
     """
 
     def both_sides(kernel):
@@ -90,7 +90,7 @@ def constants(depth: int, *, scale: float = 2.0) -> Constants:
     Raises:
         ValueError: a depth below 1 or a scale that is not positive.
 
-    Source: Thm. 4.3 (App. B.3), where c' is dropped: it is absorbed in the step size.
+    Source: Thm. 4.3 (App. B.5), where c' is dropped: it is absorbed in the step size.
     """
     depth = _checks.count("depth", depth, 1)
     _checks.positive("scale", scale)
@@ -142,7 +142,7 @@ def decoupled(
     Raises:
         ValueError: negative hops, or a depth below 1.
 
-    Source: Thm. 4.3 (App. B.3), with its c'.
+    Source: Thm. 4.3 (App. B.5), with its c'.
     """
     num_hops = _checks.count("num_hops", num_hops, 0)
     c_prime, c = constants(depth)

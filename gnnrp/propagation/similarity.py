@@ -95,8 +95,8 @@ class Sandwich:
 
     Symmetric if B and M are; PSD if M is too.
 
-    Source: Eq. 31 (App. E.1), with the kernel normalized, which the paper leaves out
-    (``kernels.features.build``).
+    Source: Eq. 10 and 112 (App. E.1), with the kernel normalized, which the paper
+    leaves out (``kernels.features.build``).
     """
 
     outer: LinearMap

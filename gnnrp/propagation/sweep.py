@@ -90,7 +90,7 @@ def run(
             checkpoint of another sweep.
         KeyboardInterrupt: asked for; with a folder, after a checkpoint.
 
-    Source: App. D.2, grid of the hyperparameter search.
+    Source: App. D.1, grid of the hyperparameter search.
     """
     if len(powers) == 0:
         msg = "powers must hold at least one power"
