@@ -6,7 +6,8 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor lint docs links bench reproduce study notebooks clean
+.PHONY: demo test test-slow test-floor package lint docs links bench reproduce study \
+	notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -25,6 +26,15 @@ test-floor:
 	$(FLOOR)/bin/$(PIP_INSTALL) -e '.[test]' jax==0.8.0 jaxlib==0.8.0
 	$(FLOOR)/bin/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
 	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(ON_FLOOR:%=tests/test_%.py)
+
+# What others install, in dist; the wheel alone, in an empty environment, is tried out.
+PACKAGE := .venv-package
+package: $(STAMP)
+	rm -rf dist $(PACKAGE)
+	$(BIN)/python -m build --sdist --wheel --outdir dist
+	$(PYTHON) -m venv $(PACKAGE)
+	$(PACKAGE)/bin/$(PIP_INSTALL) dist/*.whl
+	$(BIN)/python -m pytest tests/package.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -85,4 +95,4 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOOR) build dist docs/_build docs/api *.egg-info
+	rm -rf $(VENV) $(FLOOR) $(PACKAGE) build dist docs/_build docs/api *.egg-info

@@ -191,14 +191,7 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
     notes: list[str] = []
     torch = common.torch_or_none(notes)
     if torch is not None:
-        contestants["RP, torch COO"] = torch_step(torch, csr, targets, mask, config)
-        pyg = pyg_step(torch, csr, labels, config, notes)
-        if pyg is not None:
-            contestants["PyG LabelPropagation"] = pyg
-        others = torch_gcn.contestants(
-            beside.data, csr, hidden=(config.hidden,) * 2, num_steps=1, notes=[]
-        )
-        contestants |= {f"GCN training, {name}": run for name, run in others.items()}
+        contestants |= torch_steps(torch, csr, labels, beside.data, config, notes)
     times = common.interleaved(contestants, max(1, config.repeats // 3))
     others = [name for name in times if name != "RP"]
     return {
@@ -209,6 +202,26 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
         "memory_ratio": round(held["RP"] / held["GCN training"], 4),
         "notes": notes,
     }
+
+
+def torch_steps(
+    torch: Any,
+    csr: Any,
+    labels: np.ndarray,
+    data: training.Data,
+    config: Config,
+    notes: list[str],
+) -> dict[str, common.Contestant]:
+    """Return RP, label propagation and GCNs in torch, of the same data."""
+    mask = data.train[:, None]
+    found = {"RP, torch COO": torch_step(torch, csr, data.targets, mask, config)}
+    pyg = pyg_step(torch, csr, labels, config, notes)
+    if pyg is not None:
+        found["PyG LabelPropagation"] = pyg
+    others = torch_gcn.contestants(
+        data, csr, hidden=(config.hidden,) * 2, num_steps=1, notes=[]
+    )
+    return found | {f"GCN training, {name}": run for name, run in others.items()}
 
 
 def torch_step(

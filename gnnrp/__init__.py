@@ -13,14 +13,22 @@ import the one you need:
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+__all__ = ["ResidualPropagation"]
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from gnnrp.estimator import ResidualPropagation
+else:  # unseen by type checkers, which would take any name for one of ours
 
-def __getattr__(name: str) -> Any:
-    # JAX is only imported by who asks for the estimator.
-    if name == "ResidualPropagation":
-        return importlib.import_module("gnnrp.estimator").ResidualPropagation
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+    def __getattr__(name: str) -> Any:
+        # JAX is only imported by who asks for the estimator.
+        if name in __all__:
+            return getattr(importlib.import_module("gnnrp.estimator"), name)
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -92,34 +92,12 @@ def _run(
 
     began = time.perf_counter()
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
-    matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
-    targets = datasets.targets(dataset)
-    baselines.check_memory(targets, dataset.splits, max_bytes)
-    num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
-    room = memory.room(max_bytes)
-    flow, form = _similarity(matrix, dataset.features, settings, num_train, room)
-    jax.block_until_ready(flow)
+    matrix, targets, flow, form = _set_up(dataset, settings, max_bytes)
     setup = time.perf_counter() - began
 
     began = time.perf_counter()
-    metric = metrics.by_name(dataset.metric)
-    trajectory = residual.run(
-        flow,
-        targets,
-        dataset.splits,
-        step_size=settings.step_size,
-        num_steps=settings.num_steps,
-        metric=metric,
-        residual_fn=losses.by_name(settings.loss),
-        method=settings.method,
-        select=settings.select,
-        patience=settings.patience,
-        folder=kept[0],
-        made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
-        checkpoint_seconds=kept[1],
-        max_bytes=max_bytes,
-        callback=report("residual propagation"),
-    )
+    told = report("residual propagation")
+    trajectory = _propagated(flow, targets, dataset, settings, kept, max_bytes, told)
     seconds = {
         "load": load_seconds,
         "setup": setup,
@@ -130,7 +108,7 @@ def _run(
         matrix,
         targets,
         dataset.splits,
-        metric=metric,
+        metric=metrics.by_name(dataset.metric),
         with_plain=settings.kernel is not None,
         max_bytes=max_bytes,
         callback=report("baselines"),
@@ -138,6 +116,47 @@ def _run(
     record = records.make(dataset, settings, trajectory, lines, seconds)
     record["report"]["kernel"] = form
     return Run(record, trajectory)
+
+
+def _set_up(
+    dataset: Dataset, settings: Settings, max_bytes: int | None
+) -> tuple[spmm.Matrix, Any, LinearMap, str | None]:
+    """Return A, the targets, S, and which form its kernel has."""
+    matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
+    targets = datasets.targets(dataset)
+    baselines.check_memory(targets, dataset.splits, max_bytes)
+    num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
+    room = memory.room(max_bytes)
+    flow, form = _similarity(matrix, dataset.features, settings, num_train, room)
+    return matrix, targets, jax.block_until_ready(flow), form
+
+
+def _propagated(
+    flow: LinearMap,
+    targets: Any,
+    dataset: Dataset,
+    settings: Settings,
+    kept: tuple[Path | None, float],
+    max_bytes: int | None,
+    callback: Callable[[int, int], None] | None,
+) -> residual.Trajectory:
+    return residual.run(
+        flow,
+        targets,
+        dataset.splits,
+        step_size=settings.step_size,
+        num_steps=settings.num_steps,
+        metric=metrics.by_name(dataset.metric),
+        residual_fn=losses.by_name(settings.loss),
+        method=settings.method,
+        select=settings.select,
+        patience=settings.patience,
+        folder=kept[0],
+        made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
+        checkpoint_seconds=kept[1],
+        max_bytes=max_bytes,
+        callback=callback,
+    )
 
 
 def build_similarity(

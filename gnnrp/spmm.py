@@ -289,15 +289,7 @@ def iterate(
         start = start[matrix.order[0]]
 
     def hop(matrix, w):
-        new = product(
-            matrix.data,
-            matrix.pattern,
-            matrix.transposed,
-            w,
-            shape=matrix.shape,
-            backend=matrix.backend,
-        )
-        return update_fn(new, w, start)
+        return update_fn(_stored_product(matrix, w), w, start)
 
     matrix = dataclasses.replace(matrix, data=matrix.data.astype(wide))
     end = start
@@ -312,6 +304,18 @@ def iterate(
         end = end[matrix.order[1]]
     end = end.astype(dtype)
     return end[:, 0] if v.ndim == 1 else end
+
+
+def _stored_product(matrix: Matrix, w: jax.Array) -> jax.Array:
+    """Return A W, both in the matrix's order of nodes."""
+    return product(
+        matrix.data,
+        matrix.pattern,
+        matrix.transposed,
+        w,
+        shape=matrix.shape,
+        backend=matrix.backend,
+    )
 
 
 def _same_pattern(csr: scipy.sparse.csr_array, csc: scipy.sparse.csc_array) -> bool:

@@ -1,7 +1,7 @@
 """The paper's synthetic graph: a stochastic block model, homophilic to heterophilic."""
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from gnnrp import _checks
 from gnnrp.datasets import splits
@@ -62,18 +62,11 @@ def generate(
     _checks.inside("num_blocks", num_blocks, 1, 2**num_informative)
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(num_blocks), block_size)
-    num_intra = num_blocks * block_size * (block_size - 1)
-    num_inter = num_blocks * (num_blocks - 1) * block_size**2
-    intra = _draw(generator, num_intra, intra_probability, homophilic_fraction)
-    inter = _draw(generator, num_inter, inter_probability, 1 - homophilic_fraction)
-    edges = np.concatenate(
-        [_inside_blocks(intra, block_size), _between(inter, block_size, num_blocks)], 1
-    )
-    # Distinct corners, so that no two classes share a center.
-    corners = generator.choice(2**num_informative, num_blocks, replace=False)
-    signs = 2.0 * (corners[:, None] >> np.arange(num_informative) & 1) - 1
+    rates = (intra_probability, inter_probability)
+    edges = _edges(generator, num_blocks, block_size, rates, homophilic_fraction)
+    centers = class_separation * _corners(generator, num_blocks, num_informative)
     features = generator.standard_normal((len(labels), num_features))
-    features[:, :num_informative] += class_separation * signs[labels]
+    features[:, :num_informative] += centers[labels]
     order = generator.permutation(len(labels))
     return Dataset(
         name="sbm",
@@ -91,6 +84,31 @@ def generate(
         files={},
         folder=None,
     )
+
+
+def _edges(
+    generator: np.random.Generator,
+    num_blocks: int,
+    block_size: int,
+    rates: tuple[float, float],
+    homophilic_fraction: float,
+) -> Int[np.ndarray, "2 e"]:
+    """Return what is drawn and kept of the edges inside and between blocks."""
+    num_intra = num_blocks * block_size * (block_size - 1)
+    num_inter = num_blocks * (num_blocks - 1) * block_size**2
+    intra = _draw(generator, num_intra, rates[0], homophilic_fraction)
+    inter = _draw(generator, num_inter, rates[1], 1 - homophilic_fraction)
+    return np.concatenate(
+        [_inside_blocks(intra, block_size), _between(inter, block_size, num_blocks)], 1
+    )
+
+
+def _corners(
+    generator: np.random.Generator, count: int, dimension: int
+) -> Float[np.ndarray, "c k"]:
+    """Return distinct corners of a cube, so that no two classes share a center."""
+    numbers = generator.choice(2**dimension, count, replace=False)
+    return 2.0 * (numbers[:, None] >> np.arange(dimension) & 1) - 1
 
 
 def _draw(

@@ -3,9 +3,10 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
-from gnnrp import _checks
+from gnnrp import _checks, checkpoints
 from gnnrp.models import objectives
 from gnnrp.models.gnn import MLP
 
@@ -45,6 +46,15 @@ def check(rule: Any, data: Any, num_seeds: int | None) -> None:
         if bare.any():
             msg = f"node {int(np.argmax(bare))} of the train mask has no target"
             raise ValueError(msg)
+
+
+def of(rule: Any, data: Any, keys: Any, state: Any) -> dict[str, Any]:
+    """Return what tells a run from others, as plain JSON; see ``training.run``."""
+    return {
+        "network": described(rule.network),
+        "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
+        "data": checkpoints.digest(data, keys),
+    }
 
 
 def described(network: MLP) -> str:

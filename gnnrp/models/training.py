@@ -157,13 +157,9 @@ def run(
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
     _identity.check(rule, data, len(keys) if some else None)
     state = _start(rule, data, keys, some=some)
-    made_with = dict(settings or {})
+    made_with = settings or {}
     if folder is not None:
-        made_with |= {
-            "network": _identity.described(rule.network),
-            "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
-            "data": checkpoints.digest(data, keys),
-        }
+        made_with = made_with | _identity.of(rule, data, keys, state)
     losses, diverged = [], np.full(keys.shape[:1] if some else (), -1)
     with checkpoints.Keeper(folder, made_with, checkpoint_seconds) as keeper:
         resumed = keeper.resumed(lambda _: state)

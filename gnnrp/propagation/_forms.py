@@ -200,11 +200,7 @@ def _krylov_form(
     step_size: float,
 ) -> Form:
     num_classes, num_vectors = basis.images.shape[1:3]
-    one = basis._replace(
-        eigenvalues=basis.eigenvalues[split : split + 1],
-        eigenvectors=basis.eigenvectors[split : split + 1],
-        norms=basis.norms[split : split + 1],
-    )
+    one = krylov.spectrum_of(basis, split)
 
     def modes(steps):
         return krylov.coefficients(one, step_size, steps)[:, 0].reshape(len(steps), -1)
@@ -226,16 +222,9 @@ def _krylov_form(
         if isinstance(places, _nodes.InPlace):
             start = problem.initial
             return moved if start is None else start[split] + moved
-        moved = np.asarray(moved)
-        out, train = _initial(problem, split), problem.train[split]
         mix = residual(at)[0].astype(basis.vectors.dtype)
-        left = np.asarray(_combine(basis.vectors, split, mix))
-        rest = places.rest[split]
-        inside = rest < len(out)
-        # Nodes that pad a part, or stand in two, are all the same node's value.
-        out[rest[inside]] += moved[inside]
-        out[train] = problem.targets[train] - left[: train.sum()]
-        return out
+        left = _combine(basis.vectors, split, mix)
+        return _in_order(problem, split, places.rest[split], moved, left)
 
     return Form(
         modes,
@@ -248,6 +237,22 @@ def _krylov_form(
         ),
         krylov.convergence(basis, split, step_size),
     )
+
+
+def _in_order(
+    problem: Problem,
+    split: int,
+    rest: Int[np.ndarray, " r"],
+    moved: Float[Array, "r c"],
+    left: Float[Array, "l c"],
+) -> Float[np.ndarray, "n c"]:
+    """Return F_t of all nodes, from F_t - F_0 of the rest and R_t of the training."""
+    out, train = _initial(problem, split), problem.train[split]
+    inside = rest < len(out)
+    # Nodes that pad a part, or stand in two, are all the same node's value.
+    out[rest[inside]] += np.asarray(moved)[inside]
+    out[train] = problem.targets[train] - np.asarray(left)[: train.sum()]
+    return out
 
 
 @jax.jit

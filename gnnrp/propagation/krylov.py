@@ -10,6 +10,7 @@ with g_t as in ``exact``. A space of m + 1 vectors gives m steps exactly. Splits
 and classes are columns of one product.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -101,18 +102,7 @@ def build(
     if isinstance(places, Indexed):
         places = jax.device_put(places)
     keeper = keeper or checkpoints.Keeper(None, {})
-
-    def begun(at: int) -> _Growth:
-        return _Growth(
-            _zeros(residual, at, residual.shape[2]),
-            _zeros(residual, at, places.num_rest),
-            residual * scale[..., None],
-            np.zeros((at, *norms.shape)),
-            np.zeros((at, *norms.shape)),
-            np.array(np.inf),
-            np.array(np.inf),
-        )
-
+    begun = functools.partial(_begun, residual * scale[..., None], places.num_rest)
     state = keeper.resumed(begun) or begun(0)
     previous = _eigen(state) if len(state.diagonal) else None
     while len(state.diagonal) < limit and state.error > tolerance:
@@ -123,10 +113,7 @@ def build(
         change = max(
             _change(previous, eigen, norms, at, num_steps) for at in step_sizes
         )
-        last = float(state.last_change)
-        error = change * (min(1.0, change / last) if last < np.inf else 1)
-        state = state._replace(last_change=np.array(change), error=np.array(error))
-        previous = eigen
+        state, previous = _judged(state, change), eigen
         keeper.offer(len(state.diagonal), lambda: _trimmed(state))  # noqa: B023
     keeper.finish(len(state.diagonal), lambda: _trimmed(state))
     theta, Q = _eigen(state)
@@ -134,6 +121,27 @@ def build(
     if len(state.diagonal) >= min(num_steps + 1, residual.shape[2]):
         error = 0.0  # the space holds every step
     return Basis(state.vectors, state.images, theta, Q, norms, error)
+
+
+def _begun(start: Float[Array, "s c l"], num_rest: int, count: int) -> _Growth:
+    """Return a space from its first vector on, with room for so many."""
+    numbers = (count, *start.shape[:2])
+    return _Growth(
+        _zeros(start, count, start.shape[2]),
+        _zeros(start, count, num_rest),
+        start,
+        np.zeros(numbers),
+        np.zeros(numbers),
+        np.array(np.inf),
+        np.array(np.inf),
+    )
+
+
+def _judged(state: _Growth, change: float) -> _Growth:
+    """Return the space with its error, from what the last vectors changed."""
+    last = float(state.last_change)
+    error = change * (min(1.0, change / last) if last < np.inf else 1)
+    return state._replace(last_change=np.array(change), error=np.array(error))
 
 
 def _grown(
@@ -196,6 +204,16 @@ def _zeros(like: Float[Array, "s c l"], room: int, width: int) -> Array:
 def _eigen(state: _Growth) -> tuple[np.ndarray, np.ndarray]:
     T = (np.moveaxis(each, 0, -1) for each in (state.diagonal, state.off_diagonal))
     return _tridiagonal_eigh(*T)
+
+
+def spectrum_of(basis: Basis, split: int) -> Basis:
+    """Return the space with the eigenvalues and norms of one split alone."""
+    here = slice(split, split + 1)
+    return basis._replace(
+        eigenvalues=basis.eigenvalues[here],
+        eigenvectors=basis.eigenvectors[here],
+        norms=basis.norms[here],
+    )
 
 
 @_DIVERGING

@@ -195,12 +195,26 @@ def run_all(
         if method == "krylov":
             asked |= {"sent": known, "max_bytes": krylov_bytes}
         found = _driven(method, similarity, problem, asked, functions, choice)
+    taken, single = (method, reason, residual_fn), np.ndim(split.train) == 1
+    return _told(found, step_sizes, taken, similarity, problem, single=single)
+
+
+def _told(
+    found: list[_report.Found],
+    step_sizes: list[float],
+    taken: tuple[str, str, ResidualFn],
+    similarity: LinearMap,
+    problem: Problem,
+    *,
+    single: bool,
+) -> list[Trajectory]:
+    """Return what was found with each step size as users see it."""
+    method, reason, residual_fn = taken
 
     @functools.cache
     def ends() -> np.ndarray:
         return np.asarray(_report.ends(similarity, jnp.asarray(problem.train)))
 
-    single = np.ndim(split.train) == 1
     return [
         _report.trajectory(each, method, reason, (residual_fn, at, ends), single=single)
         for at, each in zip(step_sizes, found, strict=True)

@@ -97,11 +97,9 @@ def run(
         raise ValueError(msg)
     for power in powers:
         _checks.count("power", power, 0)
-    ascending = all(np.diff(powers) >= 0)
-    closed = residual_fn is losses.squared and method != "iterate"
-    shared = closed and ascending and make_similarity is similarity.Power
-    hops = _FirstProducts(adjacency, targets, split) if shared else None
+    data = (adjacency, targets, split)
     settings = {
+        "step_sizes": list(map(float, step_sizes)),
         "num_steps": num_steps,
         "metric": metric,
         "residual_fn": residual_fn,
@@ -109,42 +107,60 @@ def run(
         "select": select,
         "patience": patience,
     }
-    grid = {
-        "powers": list(map(int, powers)),
-        "step_sizes": list(map(float, step_sizes)),
-    }
+    grid = {"powers": list(map(int, powers)), "make_similarity": make_similarity}
+    hops = _FirstProducts(*data) if _shares_hops(grid, settings) else None
     identity = checkpoints.identity(
-        settings | grid | {"make_similarity": make_similarity},
-        **{} if folder is None else {"data": (adjacency, targets, split)},
+        settings | grid, **{} if folder is None else {"data": data}
     )
-    dtype, per_power = (
-        jnp.zeros(0).dtype,
-        len(step_sizes) * len(np.atleast_2d(split[0])),
+    with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
+        rows = _swept(data, grid, settings, hops, keeper, callback)
+    return rows._replace(method=np.array(methods.METHODS)[rows.method])
+
+
+def _shares_hops(grid: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Tell whether each power may take its first product on from the one before."""
+    ascending = all(np.diff(grid["powers"]) >= 0)
+    closed = (
+        settings["residual_fn"] is losses.squared and settings["method"] != "iterate"
     )
+    return closed and ascending and grid["make_similarity"] is similarity.Power
+
+
+def _swept(
+    data: tuple[LinearMap, Any, Split],
+    grid: dict[str, Any],
+    settings: dict[str, Any],
+    hops: "_FirstProducts | None",
+    keeper: checkpoints.Keeper,
+    callback: Callable[[int, int], None] | None,
+) -> Table:
+    """Return the rows of all powers, the method of each told by its number."""
+    adjacency, targets, split = data
+    powers, step_sizes = grid["powers"], settings["step_sizes"]
+    per_power = len(step_sizes) * len(np.atleast_2d(split[0]))
 
     def like(done: int) -> tuple[Any, Table]:
-        return hops and hops.state, _no_rows(dtype, done * per_power)
+        return hops and hops.state, _no_rows(done * per_power)
 
-    with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
-        first, rows = keeper.resumed(like) or like(0)
-        if hops:
-            hops.state = first
-        for done in range(len(rows.power) // per_power, len(powers)):
-            trajectories = residual.run_all(
-                make_similarity(adjacency, powers[done]),
-                targets,
-                split,
-                step_sizes=step_sizes,
-                sent=functools.partial(hops.at, powers[done]) if hops else None,
-                **settings,
-            )
-            for step_size, found in zip(step_sizes, trajectories, strict=True):
-                rows = _with_rows(rows, powers[done], step_size, found)
-            if callback:
-                callback(done + 1, len(powers))
-            keeper.offer(done + 1, lambda: (hops and hops.state, rows))  # noqa: B023
-        keeper.finish(len(powers), lambda: (hops and hops.state, rows))
-    return rows._replace(method=np.array(methods.METHODS)[rows.method])
+    first, rows = keeper.resumed(like) or like(0)
+    if hops:
+        hops.state = first
+    for done in range(len(rows.power) // per_power, len(powers)):
+        power = powers[done]
+        trajectories = residual.run_all(
+            grid["make_similarity"](adjacency, power),
+            targets,
+            split,
+            sent=functools.partial(hops.at, power) if hops else None,
+            **settings,
+        )
+        for step_size, found in zip(step_sizes, trajectories, strict=True):
+            rows = _with_rows(rows, power, step_size, found)
+        if callback:
+            callback(done + 1, len(powers))
+        keeper.offer(done + 1, lambda: (hops and hops.state, rows))  # noqa: B023
+    keeper.finish(len(powers), lambda: (hops and hops.state, rows))
+    return rows
 
 
 class _FirstProducts:
@@ -197,8 +213,9 @@ def winner(table: Table) -> Winner:
     )
 
 
-def _no_rows(dtype: np.dtype, count: int) -> Table:
+def _no_rows(count: int) -> Table:
     """Return rows to be filled, of which the method is told by its number."""
+    dtype = jnp.zeros(0).dtype
     kinds = (np.int64, np.float64, np.int64, np.int32, dtype, dtype, bool, np.int64)
     return Table(*(np.zeros(count, kind) for kind in kinds))
 
