@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import platformdirs
 
-from gnnrp.datasets import _hashes
+from gnnrp.datasets import _files, _hashes
 from gnnrp.datasets.catalog import SOURCES, Source
 
 VARIABLE = "GNNRP_DATA"
@@ -24,12 +24,22 @@ def bases(root: str | os.PathLike[str] | None) -> list[Path]:
 
     Raises:
         FileNotFoundError: the first is named but does not exist.
+        NotADirectoryError: it is a file.
+        OSError: a folder that is named cannot be looked into.
     """
-    if root is not None and not Path(root).expanduser().is_dir():
+    named = [root, os.environ.get(VARIABLE)]
+    given = [Path(base).expanduser() for base in named if base]
+    for folder in given:
+        with _files.opening(folder):
+            if folder.is_dir():
+                next(folder.iterdir(), None)
+    if root and not given[0].exists():
         msg = f"the data folder {root} does not exist"
         raise FileNotFoundError(msg)
-    given = [root, os.environ.get(VARIABLE)]
-    return [*(Path(base).expanduser() for base in given if base), cache()]
+    if root and not given[0].is_dir():
+        msg = f"the data folder {root} is a file; name the folder that holds it"
+        raise NotADirectoryError(msg)
+    return [*given, cache()]
 
 
 def locate(
@@ -119,7 +129,8 @@ def _nearest(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, st
 
 
 def _missing(folder: Path, source: Source) -> list[str]:
-    return [file for file in source.files if not (folder / file).is_file()]
+    with _files.opening(folder):
+        return [file for file in source.files if not (folder / file).is_file()]
 
 
 def _candidates(base: Path, source: Source) -> Iterator[Path]:
