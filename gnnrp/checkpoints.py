@@ -202,6 +202,8 @@ def save(folder: Path, t: int, state: Any, settings: dict[str, Any]) -> None:
             ),
         )
         manager.wait_until_finished()
+        if jax.process_index() == 0:
+            _writing.vouch(folder / str(t))
 
 
 def started(folder: Path) -> bool:
@@ -225,6 +227,7 @@ def _restored(
     with _manager(folder, ocp) as manager:
         asked = {"settings": ocp.args.JsonRestore()}
         with _reading(folder / str(last)):
+            _check(folder / str(last))
             found: Any = manager.restore(last, args=ocp.args.Composite(**asked))
         _same(folder, found["settings"], json.loads(json.dumps(settings)))
         model = like(last)
@@ -232,6 +235,17 @@ def _restored(
         with _reading(folder / str(last)):
             found = manager.restore(last, args=ocp.args.Composite(**asked))
     return last, _like(found["state"], model)
+
+
+def _check(folder: Path) -> None:
+    """Refuse damaged files before orbax's threads meet them, which crash on some.
+
+    Raises:
+        ValueError: one is not as it was written.
+    """
+    if not _writing.vouched(folder):
+        msg = "a file is not the one that was written"
+        raise ValueError(msg)
 
 
 def described(tree: Any) -> str:
