@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import scipy.sparse
 
-from gnnrp import _checks, graph, plotting, records, spmm
+from gnnrp import _checks, checkpoints, graph, plotting, records, spmm
 
 Contestant = Callable[[], object]
 
@@ -44,11 +44,14 @@ def interleaved(
 
 
 def check_sizes(config: Any) -> None:
-    """Refuse a size, among a benchmark's settings, that is below one.
+    """Refuse a size, among a benchmark's settings, that is below one; make its folder.
 
     Raises:
+        OSError: the output's folder cannot be written.
         ValueError: a whole number, or one in a tuple, is below one; an empty tuple.
     """
+    if config.output is not None:
+        checkpoints.prepare(config.output)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if value == ():

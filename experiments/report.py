@@ -102,7 +102,14 @@ def section(folder: Path, name: str) -> Section:
         record = json.loads(path.read_text())
         figures = [folder / file for file in record.get("figures", [])]
         made, what = tables(record), _made(record)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+    ) as error:
         reason = f"{type(error).__name__}: {error}"
         msg = f"{str(path)!r} is damaged or of another version ({reason}); remove it"
         raise ValueError(msg) from error

@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,8 @@ import jax
 import tyro
 from matplotlib.figure import Figure
 
-from gnnrp import _checks, datasets, plotting, records
+from gnnrp import _checks, checkpoints, datasets, plotting, records
+from gnnrp.commands import streams
 from gnnrp.commands.progress import Bar
 
 Progress = Callable[[str, int, int], None]
@@ -70,11 +70,12 @@ def main(
     """Read the flags, run with a bar, and print and write what came out."""
     config = tyro.cli(kind)
     try:
+        streams.prepare()
         with Bar(quiet=False) as progress:
             made = record(config, run, name, progress, page)
+        streams.show(records.dumps(made))
     except (ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")
-    print(records.dumps(made))
 
 
 def load(name: str, config: Config) -> datasets.Dataset | None:
@@ -98,14 +99,11 @@ def record(
 
     Raises:
         ValueError: a setting out of its range.
-        PermissionError: the folder cannot be written.
+        OSError: the folder cannot be written.
     """
     config = checked(shortened(config))
-    if config.output is not None:  # before hours are spent
-        config.output.mkdir(parents=True, exist_ok=True)
-        if not os.access(config.output, os.W_OK):
-            msg = f"nothing may be written in {str(config.output)!r}"
-            raise PermissionError(msg)
+    if config.output is not None:
+        checkpoints.prepare(config.output)  # before hours are spent
     commit, began = records.commit(), time.perf_counter()
     found = run(config, progress)
     files = {f"{name}_{suffix}" if suffix else name: suffix for suffix in found.figures}
@@ -203,6 +201,9 @@ def _kept(
     Parts lie in the output's folder ``parts``, so that a run that was stopped goes on
     with the next one. They serve again if seed, settings, versions, commit and the
     contents of the files are the same; in a checkout that has changes, never.
+
+    Raises:
+        ValueError: such a part is damaged.
     """
     commit = records.commit()
     if config.output is None or (commit or "").endswith("-dirty"):
@@ -216,9 +217,14 @@ def _kept(
     path = config.output / "parts" / f"{experiment}_{data.name}.json"
     key = json.loads(records.dumps(key))
     if path.exists():
-        stored = json.loads(path.read_text())
-        if stored["key"] == key:
-            return stored["value"]
+        try:
+            stored = json.loads(path.read_text())
+            same, value = stored["key"] == key, stored["value"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            msg = f"{path} is damaged; remove it, and it is made anew"
+            raise ValueError(msg) from error
+        if same:
+            return value
     value = json.loads(records.dumps(compute(data)))
     path.parent.mkdir(exist_ok=True)
     records.write_atomically(path, records.dumps({"key": key, "value": value}).encode())

@@ -196,7 +196,7 @@ class Rows:
             rows = [json.loads(line) for line in lines]
             self.found = [row for row in rows if row["step"] <= reached]
             whole = {row["step"] for row in self.found} >= {0, reached}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             whole = False
         if not whole:
             msg = (

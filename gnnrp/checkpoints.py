@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import _checks
+from gnnrp import _checks, _writing
 
 SECONDS = 60.0  # between two checkpoints
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
@@ -56,7 +57,8 @@ class Keeper:
             seconds: between two checkpoints, or fifty times what writing one takes.
 
         Raises:
-            ValueError: it cannot be made or written; negative seconds.
+            OSError: it cannot be made or written.
+            ValueError: negative seconds.
         """
         _checks.at_least("checkpoint_seconds", seconds, 0)
         self._folder = None if folder is None else Path(folder)
@@ -139,18 +141,11 @@ def prepare(folder: Path) -> None:
     """Make the folder, or say at once that it cannot be.
 
     Raises:
-        ValueError: it cannot be made or written.
+        OSError: it cannot be made or written.
     """
-    try:
+    _writing.try_folder(folder)
+    with _writing.telling(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        msg = (
-            f"nothing can be kept in {str(folder)!r}: not a folder that can be written"
-        )
-        raise ValueError(msg)
 
 
 def digest(*trees: Any) -> str:
@@ -194,10 +189,13 @@ def save(folder: Path, t: int, state: Any, settings: dict[str, Any]) -> None:
         t: its number.
         state: a pytree of arrays.
         settings: plain JSON, kept beside it.
+
+    Raises:
+        OSError: it cannot be written; earlier ones stay.
     """
     import orbax.checkpoint as ocp
 
-    with _manager(folder, ocp) as manager:
+    with _written(folder, t), _manager(folder, ocp) as manager:
         manager.save(
             t,
             args=ocp.args.Composite(
@@ -206,6 +204,8 @@ def save(folder: Path, t: int, state: Any, settings: dict[str, Any]) -> None:
             ),
         )
         manager.wait_until_finished()
+        if jax.process_index() == 0:
+            _writing.vouch(folder / str(t))
 
 
 def started(folder: Path) -> bool:
@@ -229,6 +229,7 @@ def _restored(
     with _manager(folder, ocp) as manager:
         asked = {"settings": ocp.args.JsonRestore()}
         with _reading(folder / str(last)):
+            _check(folder / str(last))
             found: Any = manager.restore(last, args=ocp.args.Composite(**asked))
         _same(folder, found["settings"], json.loads(json.dumps(settings)))
         model = like(last)
@@ -236,6 +237,17 @@ def _restored(
         with _reading(folder / str(last)):
             found = manager.restore(last, args=ocp.args.Composite(**asked))
     return last, _like(found["state"], model)
+
+
+def _check(folder: Path) -> None:
+    """Refuse damaged files before orbax's threads meet them, which crash on some.
+
+    Raises:
+        ValueError: one is not as it was written.
+    """
+    if not _writing.vouched(folder):
+        msg = "a file is not the one that was written"
+        raise ValueError(msg)
 
 
 def described(tree: Any) -> str:
@@ -267,6 +279,29 @@ def _reading(path: Path) -> Iterator[None]:
     except Exception as error:
         msg = f"the checkpoint {path} cannot be read; remove it, to go on from earlier"
         raise ValueError(msg) from error
+
+
+@contextlib.contextmanager
+def _written(folder: Path, t: int) -> Iterator[None]:
+    """Turn what orbax raises where it cannot write into one sentence.
+
+    Raises:
+        OSError: the disk is full, or not to be written any more.
+    """
+    try:
+        yield
+    except Exception as error:
+        code = re.search(r"os_error_code='(\d+)'", str(error))  # which no class tells
+        code = int(code[1]) if code else getattr(error, "errno", None)
+        if code is None:
+            raise
+        for half in folder.glob(f"{t}.orbax-checkpoint-tmp*"):
+            shutil.rmtree(half, ignore_errors=True)  # it may be what fills the disk
+        msg = (
+            f"the checkpoint {folder / str(t)} cannot be written "
+            f"({os.strerror(code)}); make room, and go on from the last one"
+        )
+        raise OSError(msg) from error
 
 
 def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from importlib import metadata
 
 import tyro
 
-from gnnrp.commands import Command
+from gnnrp.commands import Command, streams
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,29 +24,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         MemoryError: see above.
         RuntimeError: see above; the device failed.
     """
-    if (sys.argv[1:] if arguments is None else list(arguments)) == ["--version"]:
-        print(f"gnnrp {metadata.version('gnnrp')}")
-        return 0
     try:
+        streams.prepare()
+        if (sys.argv[1:] if arguments is None else list(arguments)) == ["--version"]:
+            streams.show(f"gnnrp {metadata.version('gnnrp')}")
+            return 0
         command = _parse(arguments)
-    except _UsageError as error:
-        print(f"gnnrp: {error}", file=sys.stderr)
+    except (_UsageError, OSError) as error:
+        streams.tell(f"gnnrp: {error}")
         return 2
     try:
         command.run()
-        sys.stdout.flush()
     except KeyboardInterrupt as interruption:
         kept = str(interruption)
         told = f"{kept}; go on by --resume" if kept else "interrupted"
-        print(f"gnnrp: {told}", file=sys.stderr)
+        streams.tell(f"gnnrp: {told}")
         return 130
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
         if command.debug:
             raise
-        print(f"gnnrp: {_one_line(str(error) or repr(error))}", file=sys.stderr)
+        streams.tell(f"gnnrp: {_one_line(str(error) or repr(error))}")
         return 2
     return 0
 
@@ -68,6 +64,7 @@ def _parse(arguments: Sequence[str] | None) -> Command:
             )
     except SystemExit as stop:
         if stop.code in {0, None}:
+            streams.show("", end="")  # the help, before it is too late to say it failed
             raise
         raise _UsageError(_complaint(complaint.getvalue())) from None
 

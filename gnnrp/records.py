@@ -2,11 +2,9 @@
 
 import dataclasses
 import json
-import os
 import platform
 import subprocess
 import sys
-import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from gnnrp import _writing
 from gnnrp.baselines import Line
 from gnnrp.presets import PUBLISHED, SETTINGS, Settings
 
@@ -145,18 +144,13 @@ def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name beside it, then rename: all or nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """Write a file under a temporary name beside it, then rename: all or nothing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with _writing.whole(path) as file:
+        file.write(content)
 
 
 def _report(found: "Trajectory") -> dict[str, Any]:

@@ -8,7 +8,6 @@ them. One device a part.
 import hashlib
 import json
 import re
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,14 +19,24 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from gnnrp import _checks, checkpoints, datasets, graph, metrics, records
-from gnnrp.datasets import Dataset
+from gnnrp import _checks, _writing, checkpoints, datasets, graph, metrics, records
+from gnnrp.datasets import Dataset, _files
 from gnnrp.presets import Settings
 from gnnrp.propagation import layouts, losses, residual, sharded, similarity
 from gnnrp.types import Split
 
 FORMAT = 1
-_TABLE, _PART = "shards.json", r"part-\d+\.npz"
+_TABLE, _PART = "shards.json", r"part-\d+\.npz|\.part-\d+\.npz\..*"  # and halves
+_MEMBERS = {
+    "data": ("f", 1),
+    "indices": ("i", 1),
+    "pointers": ("i", 1),
+    "width": ("i", 0),
+    "send?": ("i", 2),
+    "nodes": ("i", 1),
+    "targets": ("f", 2),
+    **dict.fromkeys(Split._fields, ("b", 2)),
+}
 _KINDS = {"dataset": str, "metric": str, "files": dict, "rows": int, "parts": list}
 
 
@@ -65,15 +74,19 @@ def write(
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
+        OSError: the folder cannot be written.
         ValueError: a folder that holds something; more parts than nodes.
     """
     _checks.count("parts", num_parts, 1, dataset.num_nodes)
     folder = Path(folder)
     checkpoints.prepare(folder)
     # What an unfinished one left is written anew.
-    if not all(re.fullmatch(_PART, path.name) for path in folder.iterdir()):
+    left = list(folder.iterdir())
+    if not all(re.fullmatch(_PART, path.name) for path in left):
         msg = f"{str(folder)!r} is not empty; choose another folder"
         raise ValueError(msg)
+    for path in left:
+        path.unlink()
 
     def told(what: str, done: int, total: int) -> None:
         if progress:
@@ -119,7 +132,7 @@ def contents(folder: Path) -> dict[str, Any]:
         known = table["format"] == FORMAT and all(
             type(table[name]) is kind for name, kind in _KINDS.items()
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         known = False
     if not known:
         msg = f"{str(folder)!r} holds no parts of a graph; gnnrp partition makes them"
@@ -144,7 +157,7 @@ def read(folder: Path) -> Shards:
         raise ValueError(msg)
     mesh = Mesh(np.array(devices), ("nodes",))
     own = {
-        part: _load(folder / f"part-{part}.npz", table["parts"][part])
+        part: _load(folder / f"part-{part}.npz", table["parts"][part], table["rows"])
         for part in sharded.own_parts(mesh)
     }
     matrix = sharded.assemble(lambda part: own[part][0], table["rows"], mesh)
@@ -261,21 +274,14 @@ def _moved(layout: layouts.Layout, blocks: list[sharded.Block]) -> int:
 
 def _save(path: Path, arrays: dict[str, Any]) -> str:
     """Write a file, whole or not at all, and return its SHA-256."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        temporary = Path(file.name)
-        try:
-            np.savez(file, **arrays)
-            file.flush()
-            found = _sha256(temporary)
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    return found
+    with _writing.whole(path) as file:
+        np.savez(file, **arrays)
+    return _sha256(path)
 
 
-def _load(path: Path, digest: str) -> tuple[sharded.Block, dict[str, np.ndarray]]:
+def _load(
+    path: Path, digest: str, rows: int
+) -> tuple[sharded.Block, dict[str, np.ndarray]]:
     """Return the matrix of a part, and what is known of its nodes.
 
     Raises:
@@ -288,8 +294,11 @@ def _load(path: Path, digest: str) -> tuple[sharded.Block, dict[str, np.ndarray]
     if not same:
         msg = f"{path} is missing or damaged; copy it again, or make the parts anew"
         raise ValueError(msg)
-    with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
+    with _files.reading(path, "part"):  # of a folder that others may have made
+        arrays = _files.members(path, _MEMBERS)
+        if arrays["nodes"].shape != (rows,) or len(arrays["pointers"]) != rows + 1:
+            msg = f"it has {len(arrays['nodes'])} rows, and {rows} are stated"
+            raise ValueError(msg)
     send = arrays.pop("send", None)
     data, indices, pointers = (arrays.pop(x) for x in ("data", "indices", "pointers"))
     width = int(arrays.pop("width"))

@@ -76,7 +76,8 @@ def together(run: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
 def _keep_output_clean() -> None:
     """Send what the runtime's libraries print to standard error: it is not ours."""
     sys.stdout.flush()
-    sys.stdout = os.fdopen(os.dup(1), "w")
+    kind = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
+    sys.stdout = os.fdopen(os.dup(1), "w", **kind)
     os.dup2(2, 1)
 
 

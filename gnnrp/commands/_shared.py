@@ -86,6 +86,7 @@ class Kept(OnData):
         """Refuse to touch an earlier run unasked.
 
         Raises:
+            OSError: the folder cannot be written.
             ValueError: a run is there, or no folder is named.
         """
         if self.folder is None:
@@ -93,8 +94,9 @@ class Kept(OnData):
                 msg = "--resume needs --folder, where the run is"
                 raise ValueError(msg)
             return
-        from gnnrp import checkpoints
+        from gnnrp import _writing, checkpoints
 
+        _writing.try_folder(self.folder)
         if not self.resume and checkpoints.started(self.folder / CHECKPOINTS):
             msg = (
                 f"{str(self.folder)!r} holds a run; go on with it by --resume, or "
@@ -111,17 +113,25 @@ def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
     """
     if asked is None and quiet:
         return None
+    from gnnrp import _writing
+
     path = Path(usual) if asked is None else asked
-    path = path.resolve() if path.is_symlink() else path
-    folder = path.absolute().parent
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     reason = None
-    if path.suffix != ".png" or path.is_dir():
-        reason = "its name must end in .png"
-    elif not folder.is_dir():
-        reason = "its folder does not exist"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
-        reason = "it may not be written"
+    try:
+        if path.is_dir():
+            reason = "it is a folder"
+        elif path.suffix != ".png":
+            reason = "its name must end in .png"
+        elif not path.parent.is_dir():
+            reason = "its folder does not exist"
+        elif path.exists() and not os.access(path, os.W_OK):
+            reason = "it may not be written"
+        else:
+            _writing.try_folder(path.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
     if reason:
-        msg = f"the figure cannot go to {str(path)!r}: {reason}"
+        msg = f"the figure cannot go to {str(path)!r}: {reason}; say where by --plot"
         raise ValueError(msg)
     return path

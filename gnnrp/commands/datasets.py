@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from gnnrp.commands import streams
 from gnnrp.commands.progress import Bar
 
 
@@ -28,7 +29,5 @@ class Datasets:
             for done, name in enumerate(names):
                 progress("data sets", done, len(names))
                 rows.append(tables.dataset_row(name, self.data_dir))
-        if self.json:
-            print(records.dumps({"datasets": rows}))
-        else:
-            print(tables.of_datasets(rows))
+        found = {"datasets": rows}
+        streams.show(records.dumps(found) if self.json else tables.of_datasets(rows))

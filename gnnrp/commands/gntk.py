@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from gnnrp.commands import streams
 from gnnrp.commands._shared import OnData, Precision, target_path
 from gnnrp.commands.progress import Bar
 
@@ -40,19 +41,19 @@ class Gntk(OnData):
             self.depths, self.activation, self.bias, self.bias_std, self.num_steps
         )
         max_bytes = self.max_bytes()
+        target = target_path(self.plot, f"gntk-{self.dataset}.png", quiet=self.json)
         dataset = self.load_dataset()
-        target = target_path(self.plot, f"gntk-{dataset.name}.png", quiet=self.json)
         wide_floats = self.precision == "float64"
         with (
             jax.enable_x64(True) if wide_floats else nullcontext(),
             Bar(quiet=self.quiet) as progress,
         ):
             record = wide.run(dataset, settings, max_bytes=max_bytes, progress=progress)
-        print(records.dumps(record) if self.json else tables.of_depths(record))
+        streams.show(records.dumps(record) if self.json else tables.of_depths(record))
         if target is None:
             return
         from gnnrp import plotting
 
         records.write_atomically(target, plotting.png(plotting.depths(record)))
         if not self.json:
-            print(f"\nFigure: {target}")
+            streams.show(f"\nFigure: {target}")

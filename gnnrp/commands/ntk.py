@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Annotated, Any, Literal
 
+from gnnrp.commands import streams
 from gnnrp.commands._shared import (
     Kept,
     OptionalFloat,
@@ -58,9 +59,9 @@ class Ntk(Kept):
         from gnnrp.datasets import sbm
 
         self.check_folder()
+        target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)
         max_bytes = self.max_bytes()
         dataset = self.load_dataset()
-        target = target_path(self.plot, f"ntk-{dataset.name}.png", quiet=self.json)
 
         def mixed(share: float) -> Any:
             return sbm.generate(self.seed, homophilic_fraction=share)
@@ -75,14 +76,14 @@ class Ntk(Kept):
                 max_bytes=max_bytes,
                 progress=progress,
             )
-        print(records.dumps(record) if self.json else tables.of_tracking(record))
+        streams.show(records.dumps(record) if self.json else tables.of_tracking(record))
         if target is None:
             return
         from gnnrp import plotting
 
         records.write_atomically(target, plotting.png(plotting.evolution(record)))
         if not self.json:
-            print(f"\nFigure: {target}")
+            streams.show(f"\nFigure: {target}")
 
     def _settings(self, name: str) -> Any:
         from gnnrp import tracking

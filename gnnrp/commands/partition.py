@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from gnnrp.commands import streams
 from gnnrp.commands._shared import OnData
 from gnnrp.commands.progress import Bar
 
@@ -33,14 +34,15 @@ class Partition:
 
     def run(self) -> None:
         """Load, cut, write, and print what came out."""
-        from gnnrp import shards
+        from gnnrp import _writing, shards
 
+        _writing.try_folder(self.folder)
         data = OnData(self.dataset, self.data_dir, self.download, seed=self.seed)
         dataset = data.load_dataset()
         with Bar(quiet=self.quiet) as progress:
             table = shards.write(self.folder, dataset, self.parts, progress=progress)
         entries = table["entries"]
-        print(
+        streams.show(
             f"{dataset.name}: {self.parts} parts of at most {max(entries):,} entries "
             f"and {table['rows']:,} rows; {table['rows_moved_a_hop']:,} rows move a hop"
         )

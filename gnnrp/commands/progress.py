@@ -1,8 +1,11 @@
 """Progress on standard error, for whatever is called back while it works."""
 
+import contextlib
 import sys
 import time
 from typing import Any
+
+from gnnrp.commands import streams
 
 FIRST, BETWEEN = 2.0, 10.0  # seconds before the first line, and between two of them
 
@@ -27,14 +30,17 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         """Take it away."""
         if self._bar is not None:
-            self._bar.close()
+            with contextlib.suppress(OSError):
+                self._bar.close()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show what is being done, how far it is, and of how much."""
         if self._quiet:
             return
         if self._in_place:
-            self._show(what, done, total)
+            # A terminal that has gone is no reason to end a run.
+            with contextlib.suppress(OSError):
+                self._show(what, done, total)
         else:
             self._tell(what, done, total)
 
@@ -67,5 +73,5 @@ class Bar:
             initial=self._start,
             bar_format="{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left",
         )
-        print(line, file=sys.stderr, flush=True)
+        streams.tell(line)
         self._next = now + BETWEEN

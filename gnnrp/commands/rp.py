@@ -2,11 +2,11 @@
 
 import dataclasses
 import functools
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from gnnrp.commands import streams
 from gnnrp.commands._shared import (
     CHECKPOINTS,
     Kept,
@@ -84,13 +84,13 @@ class Rp(Kept):
         from gnnrp import pipeline, records, tables
 
         self.check_folder()
+        target = target_path(self.plot, f"rp-{self.dataset}.png", quiet=self.json)
         began, max_bytes = time.perf_counter(), self.max_bytes()
         dataset = self.load_dataset()
         loaded = time.perf_counter() - began
         settings = self._settings(
             self.dataset, has_features=dataset.features is not None
         )
-        target = target_path(self.plot, f"rp-{dataset.name}.png", quiet=self.json)
         with Bar(quiet=self.quiet) as progress:
             result = pipeline.run(
                 dataset,
@@ -103,8 +103,8 @@ class Rp(Kept):
             )
         record = result.record
         for warning in tables.warnings(record, dataset):
-            print(f"gnnrp: {warning}", file=sys.stderr)
-        print(records.dumps(record) if self.json else tables.of_run(record))
+            streams.tell(f"gnnrp: {warning}")
+        streams.show(records.dumps(record) if self.json else tables.of_run(record))
         if target is None:
             return
         from gnnrp import plotting
@@ -113,7 +113,7 @@ class Rp(Kept):
         figure = plotting.learning_curve(record, found.val, found.test)
         records.write_atomically(target, plotting.png(figure))
         if not self.json:
-            print(f"\nLearning curve: {target}")
+            streams.show(f"\nLearning curve: {target}")
 
     def _run_shards(self, folder: Path) -> None:
         """Run on a graph in parts, in this process and all others alike.
@@ -153,8 +153,8 @@ class Rp(Kept):
         if not first:
             return
         if warning := tables.growth(record["report"]):
-            print(f"gnnrp: {warning}", file=sys.stderr)
-        print(records.dumps(record) if self.json else tables.of_run(record))
+            streams.tell(f"gnnrp: {warning}")
+        streams.show(records.dumps(record) if self.json else tables.of_run(record))
 
     def _settings(self, name: str, *, has_features: bool) -> Any:
         from gnnrp import presets

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 import platformdirs
 
-from gnnrp.datasets import _hashes
+from gnnrp import _writing
+from gnnrp.datasets import _files, _hashes
 from gnnrp.datasets.catalog import SOURCES, Source
 
 VARIABLE = "GNNRP_DATA"
@@ -24,12 +25,22 @@ def bases(root: str | os.PathLike[str] | None) -> list[Path]:
 
     Raises:
         FileNotFoundError: the first is named but does not exist.
+        NotADirectoryError: it is a file.
+        OSError: a folder that is named cannot be looked into.
     """
-    if root is not None and not Path(root).expanduser().is_dir():
+    named = [root, os.environ.get(VARIABLE)]
+    given = [Path(base).expanduser() for base in named if base]
+    for folder in given:
+        with _files.opening(folder):
+            if folder.is_dir():
+                next(folder.iterdir(), None)
+    if root and not given[0].exists():
         msg = f"the data folder {root} does not exist"
         raise FileNotFoundError(msg)
-    given = [root, os.environ.get(VARIABLE)]
-    return [*(Path(base).expanduser() for base in given if base), cache()]
+    if root and not given[0].is_dir():
+        msg = f"the data folder {root} is a file; name the folder that holds it"
+        raise NotADirectoryError(msg)
+    return [*given, cache()]
 
 
 def locate(
@@ -57,6 +68,11 @@ def fetch(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, Path]
     import pooch
 
     folder = cache() / source.folder
+    try:
+        _writing.try_folder(folder)
+    except OSError as error:
+        told = str(error).rpartition(";")[0]
+        refuse(name, root, f"; the cache {told}", error, to_cache=False)
     for file, url in zip(source.files, source.urls, strict=True):
         try:
             pooch.retrieve(
@@ -67,9 +83,7 @@ def fetch(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, Path]
                 progressbar=False,
             )
         except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else repr(error)
-            reason = textwrap.shorten(reason, 150, placeholder=" ...")
-            refuse(name, root, f"; fetching {url} failed ({reason})", error)
+            refuse(name, root, f"; fetching {url} failed ({_reason(error)})", error)
     return source, folder
 
 
@@ -78,8 +92,17 @@ def refuse(
     root: str | os.PathLike[str] | None,
     failure: str = "",
     cause: Exception | None = None,
+    *,
+    to_cache: bool = True,
 ) -> NoReturn:
     """Say which file is missing, where it was looked for, and what to do.
+
+    Args:
+        name: of the data set.
+        root: where it was looked for first.
+        failure: what was tried, and why it failed.
+        cause: what was raised then.
+        to_cache: advise to put it there.
 
     Raises:
         FileNotFoundError: always.
@@ -94,12 +117,21 @@ def refuse(
         remedy = f"fetch {source.urls[source.files.index(file)]} by hand"
     else:
         remedy = "get it"
+    place = f"into {cache() / source.folder}, or" if to_cache else "and"
     msg = (
         f"dataset {name!r} needs {file}, which was not found in {places}{failure}; "
-        f"{remedy} into {cache() / source.folder}, or pass the folder that holds it as "
-        f"root (--data-dir) or in the environment variable {VARIABLE}"
+        f"{remedy} {place} pass the folder that holds it as root (--data-dir) or in "
+        f"the environment variable {VARIABLE}"
     )
     raise FileNotFoundError(msg) from cause
+
+
+def _reason(error: BaseException) -> str:
+    """Return what began it, in a line: a refused connection, not the giving up."""
+    while error.__context__ is not None:
+        error = error.__context__
+    first = next(iter(str(error).splitlines()), repr(error))
+    return textwrap.shorten(first, 150, placeholder=" ...")
 
 
 def _nearest(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, str]:
@@ -119,7 +151,8 @@ def _nearest(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, st
 
 
 def _missing(folder: Path, source: Source) -> list[str]:
-    return [file for file in source.files if not (folder / file).is_file()]
+    with _files.opening(folder):
+        return [file for file in source.files if not (folder / file).is_file()]
 
 
 def _candidates(base: Path, source: Source) -> Iterator[Path]:

@@ -45,8 +45,11 @@ def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Return values as float32.
 
     Raises:
-        ValueError: one is not finite.
+        ValueError: one is not finite, or a table has no column.
     """
+    if values.shape[1:] == (0,):
+        msg = "the features have no column"
+        raise ValueError(msg)
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.ascontiguousarray(values, np.float32)
     if not np.isfinite(values).all():
@@ -61,13 +64,17 @@ def masks(
     """Return the split as it is, once it is known to be one.
 
     Raises:
-        ValueError: the shapes are not (s, n), the masks overlap or select a node
-            without a label.
+        ValueError: the shapes are not (s, n), there is no split or one without a
+            training node, the masks overlap or select a node without a label.
     """
     known = splits.labeled(labels)
     if any(m.ndim != 2 or m.shape != (len(split.train), len(labels)) for m in split):
         msg = f"masks of shape {[m.shape for m in split]} for {len(labels)} nodes"
         raise ValueError(msg)
+    empty = np.flatnonzero(~split.train.any(axis=1))
+    if empty.size or not len(split.train):
+        what = f"split {empty[0]} has no training node" if empty.size else "no split"
+        raise ValueError(what)
     counts = np.stack(split).astype(np.int64).sum(axis=0)
     if (counts > 1).any():
         msg = f"node {np.argwhere(counts > 1)[0][1]} is in two parts of a split"

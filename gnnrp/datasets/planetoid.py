@@ -72,7 +72,8 @@ def _num_nodes(loaded: dict[str, Any]) -> int:
     """Return n, the largest test id plus one.
 
     Raises:
-        ValueError: the ids are not distinct, begin too early or leave absurd holes.
+        ValueError: the ids are not distinct, begin too early or leave absurd holes;
+            there is no node at all.
     """
     ids, num_known = loaded["test.index"], loaded["allx"].shape[0]
     num_rows = num_known + loaded["tx"].shape[0]
@@ -83,6 +84,9 @@ def _num_nodes(loaded: dict[str, Any]) -> int:
         msg = f"test id {ids.min()} belongs to one of the {num_known} rows of allx"
         raise ValueError(msg)
     num_nodes = int(ids.max(initial=num_known - 1)) + 1
+    if not num_nodes:
+        msg = "there is no node"
+        raise ValueError(msg)
     # Missing ids are nodes of the graph without a row, so there are not more of them
     # than the graph lists nodes.
     if num_nodes > num_rows + len(np.unique(loaded["graph"])):

@@ -1,0 +1,81 @@
+"""Standard streams that are closed, full, left by their reader, or not in UTF-8."""
+
+import codecs
+import io
+import os
+import sys
+import unicodedata
+
+_SPELLED = {"±": "+-", "→": "->", "²": "^2", "…": "..."}
+
+
+def prepare() -> None:
+    """Make the streams fit to be written to, whatever they are.
+
+    What is closed becomes the null device: else a file opened later would have its
+    number, and what libraries print would go there. What an encoding lacks is spelled.
+
+    Raises:
+        OSError: standard output is closed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        msg = "standard output is closed; send it to a file, or to /dev/null"
+        raise OSError(msg)
+    codecs.register_error("spelled", _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not what a caller put in its place
+            stream.reconfigure(errors="spelled")
+
+
+def show(text: str, end: str = "\n") -> None:
+    """Print on standard output, at once; a reader that left, as `head`, is no error.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        print(text, end=end, flush=True)
+    except BrokenPipeError:
+        _discard()
+    except OSError as error:
+        _discard()  # or the same would be tried, and told, once more at the end
+        msg = f"standard output cannot be written ({error.strerror}); send it elsewhere"
+        raise OSError(msg) from error
+
+
+def tell(text: str) -> None:
+    """Print a line on standard error; where that fails, nobody is there to be told."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _discard() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """Return what an encoding lacks as it would be typed: η as eta, ± as +-.
+
+    Raises:
+        UnicodeError: it was not encoding that failed.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(map(_letter, lacking)), error.end
+
+
+def _letter(sign: str) -> str:
+    *kind, name = unicodedata.name(sign, "?").split()
+    if kind[:1] != ["GREEK"]:
+        return _SPELLED.get(sign, "?")
+    return name.lower() if "SMALL" in kind else name.title()

@@ -1,0 +1,163 @@
+"""Downloads over a loopback server that fails in every way, in real processes."""
+
+import hashlib
+import http.server
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import miniatures
+import pytest
+
+FILE = "tolokers.npz"
+CODE = """
+import os, sys
+import pooch.downloaders
+from gnnrp import datasets
+from gnnrp.datasets import _hashes, catalog
+
+pooch.downloaders.DEFAULT_TIMEOUT = 1
+_hashes.SHA256["tolokers.npz"], *asked = sys.argv[1:]
+(source,) = catalog.SOURCES["tolokers"]
+for url, os.environ["XDG_CACHE_HOME"] in zip(asked[::2], asked[1::2]):
+    catalog.SOURCES["tolokers"] = (source._replace(urls=(url,)),)
+    try:
+        print(datasets.load("tolokers").num_nodes)
+    except FileNotFoundError as error:
+        print(error)
+"""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers in the way that the first folder of the address names."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        content, way = self.server.content, self.path.split("/")[1]
+        if way.isdigit():
+            self.send_error(int(way))
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        half = len(content) // 2
+        if way == "half":
+            content = content[:half]
+        elif way == "other":
+            content = content[::-1]
+        elif way in {"hang", "wait"}:
+            self.wfile.write(content[:half])
+            self.wfile.flush()
+            if way == "wait":
+                self.server.reached.release()
+            self.server.go_on.wait(20)
+            content = content[half:]
+        self.wfile.write(content)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    miniatures.heterophilous(folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        found.content = (folder / FILE).read_bytes()
+        found.handle_error = lambda *_: None  # of readers that are killed
+        found.reached, found.go_on = threading.Semaphore(0), threading.Event()
+        thread = threading.Thread(target=found.serve_forever)
+        thread.start()
+        yield found
+        found.go_on.set()
+        found.shutdown()
+        thread.join()
+
+
+def load(server, *ways):
+    """Start a process that loads once for each way, address (or None) and cache."""
+    asked = [hashlib.sha256(server.content).hexdigest()]
+    for way, address, cache in ways:
+        address = address or f"127.0.0.1:{server.server_port}"
+        asked += [f"http://{address}/{way}/{FILE}", str(cache)]
+    return subprocess.Popen(
+        [sys.executable, "-c", CODE, *asked],
+        env=os.environ | {"GNNRP_DATA": "", "NO_PROXY": "*"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def files_in(folder):
+    return [path.name for path in folder.rglob("*") if path.is_file()]
+
+
+WAYS = [
+    ("404", None, "404 Client Error: Not Found"),
+    ("500", None, "500 Server Error"),
+    ("half", None, "IncompleteRead"),
+    ("other", None, "SHA256 hash of .* does not match"),
+    ("hang", None, "timed out"),
+    ("x", "127.0.0.1:1", r"\[Errno \d+\] Connection refused"),
+    ("x", "nowhere.invalid", r"\[Errno -\d\] "),  # in the words of the system
+]
+
+
+def test_a_failed_download_is_one_sentence_and_leaves_no_file(server, tmp_path):
+    asked = [(way, at, tmp_path / str(i)) for i, (way, at, _) in enumerate(WAYS)]
+    out, errors = load(server, *asked).communicate(timeout=60)
+    assert "Traceback" not in errors
+    lines = out.splitlines()
+    for i, (line, (way, _, reason)) in enumerate(zip(lines, WAYS, strict=True)):
+        assert re.search(rf"fetching http://.*/{way}/{FILE} failed \({reason}", line)
+        for part in (f"needs {FILE}", f"{i}/gnnrp", "by hand into", "--data-dir"):
+            assert part in line
+        assert files_in(tmp_path / str(i)) == []
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_anything_is_fetched(
+    server, tmp_path
+):
+    (tmp_path / "file").write_text("")
+    process = load(server, ("ok", None, tmp_path / "file" / "cache"))
+    out, errors = process.communicate(timeout=60)
+    assert (
+        "cache/gnnrp/tolokers' cannot be written (Not a directory); fetch http" in out
+    )
+    assert "by hand and pass the folder that holds it as root" in out
+    assert errors == ""
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGKILL])
+def test_what_is_interrupted_is_not_taken_for_whole(server, tmp_path, asked):
+    process = load(server, ("wait", None, tmp_path))
+    assert server.reached.acquire(timeout=60)
+    time.sleep(0.3)  # the half is on its way to the disk
+    process.send_signal(asked)
+    process.communicate(timeout=60)
+    assert process.returncode in {-asked, 1}
+    left = files_in(tmp_path)
+    assert FILE not in left
+    assert asked == signal.SIGKILL or left == []
+    out, errors = load(server, ("ok", None, tmp_path)).communicate(timeout=60)
+    assert out == "12\n", errors
+
+
+def test_two_processes_fill_the_same_cache_at_once(server, tmp_path):
+    two = [load(server, ("wait", None, tmp_path)) for _ in range(2)]
+    for _ in two:
+        assert server.reached.acquire(timeout=60)  # both have begun
+    server.go_on.set()
+    try:
+        for process in two:
+            out, errors = process.communicate(timeout=60)
+            assert out == "12\n", errors
+    finally:
+        server.go_on.clear()
+    assert files_in(tmp_path) == [FILE]
+    (path,) = tmp_path.rglob(FILE)
+    assert path.read_bytes() == server.content
