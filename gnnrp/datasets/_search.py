@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import platformdirs
 
-from gnnrp.datasets import _hashes
+from gnnrp.datasets import _archive, _hashes
 from gnnrp.datasets.catalog import SOURCES, Source
 
 VARIABLE = "GNNRP_DATA"
@@ -44,13 +44,24 @@ def locate(
     return None
 
 
-def fetch(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, Path]:
-    """Fetch the preferred source into the cache, every file checked by its sha256.
+def fetch(
+    name: str, root: str | os.PathLike[str] | None, *, progress: bool = False
+) -> tuple[Source, Path]:
+    """Fetch the preferred source into the cache.
+
+    Files are checked by their sha256; an archive of OGB's has none.
+
+    Args:
+        name: of the data set.
+        root: where it was looked for, for the sentence of an error.
+        progress: tell of an archive on standard error.
 
     Raises:
         FileNotFoundError: there is nothing to fetch from, or it failed.
     """
     source = SOURCES[name][0]
+    if source.archive and _archive.installed():
+        return source, _fetch_archive(source, name, root, progress=progress)
     if not source.urls:
         refuse(name, root)
     # Not at the top: it loads slowly, and few calls need it.
@@ -67,9 +78,7 @@ def fetch(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, Path]
                 progressbar=False,
             )
         except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else repr(error)
-            reason = textwrap.shorten(reason, 150, placeholder=" ...")
-            refuse(name, root, f"; fetching {url} failed ({reason})", error)
+            refuse(name, root, _failure(url, error), error)
     return source, folder
 
 
@@ -87,19 +96,45 @@ def refuse(
     source, file = _nearest(name, root)
     places = ", ".join(str(base) for base in bases(root))
     if source.archive:
-        remedy = (
-            f"download it with the ogb package, or fetch {source.archive} and unpack it"
-        )
+        remedy = f"fetch {source.archive} and unpack it into {cache()}"
+        if not _archive.installed():
+            remedy = f"{_archive.INSTALL} to have it fetched, or {remedy}"
     elif source.urls:
-        remedy = f"fetch {source.urls[source.files.index(file)]} by hand"
+        url = source.urls[source.files.index(file)]
+        remedy = f"fetch {url} by hand into {cache() / source.folder}"
     else:
-        remedy = "get it"
+        remedy = f"get it into {cache() / source.folder}"
     msg = (
         f"dataset {name!r} needs {file}, which was not found in {places}{failure}; "
-        f"{remedy} into {cache() / source.folder}, or pass the folder that holds it as "
-        f"root (--data-dir) or in the environment variable {VARIABLE}"
+        f"{remedy}, or pass the folder that holds it as root (--data-dir) or in the "
+        f"environment variable {VARIABLE}"
     )
     raise FileNotFoundError(msg) from cause
+
+
+def _fetch_archive(
+    source: Source, name: str, root: str | os.PathLike[str] | None, *, progress: bool
+) -> Path:
+    """Return the folder in the cache that an archive became.
+
+    Raises:
+        FileNotFoundError: it failed, or the folder has other contents.
+    """
+    url, target = str(source.archive), cache() / source.folder
+    if target.exists() and any(target.iterdir()):
+        refuse(name, root, f"; remove {target}, which is incomplete, to fetch it anew")
+    try:
+        _archive.fetch(url, target, source.files, progress=progress)
+    except Exception as error:
+        if _missing(target, source):  # else another process was faster
+            refuse(name, root, _failure(url, error), error)
+    return target
+
+
+def _failure(url: str, error: Exception) -> str:
+    reason = str(error).splitlines()[0] if str(error) else repr(error)
+    reason = textwrap.shorten(reason, 150, placeholder=" ...")
+    return f"; fetching {url} failed ({reason})"
 
 
 def _nearest(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, str]:
