@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor lint bench reproduce study notebooks clean
+.PHONY: demo test test-slow test-floor test-ogb lint bench reproduce study notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -25,6 +25,16 @@ test-floor:
 	$(FLOOR)/bin/$(PIP_INSTALL) -e '.[test]' jax==0.8.0 jaxlib==0.8.0
 	$(FLOOR)/bin/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
 	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(ON_FLOOR:%=tests/test_%.py)
+
+# Beside OGB and PyG themselves. torch comes first, so that one for CPUs can be named:
+# make test-ogb TORCH='torch==2.13.0 --index-url URL'.
+OGB := .venv-ogb
+TORCH ?= torch==2.13.0
+test-ogb:
+	test -d $(OGB) || $(PYTHON) -m venv $(OGB)
+	$(OGB)/bin/$(PIP_INSTALL) $(TORCH)
+	$(OGB)/bin/$(PIP_INSTALL) -e '.[test,ogb]' torch_geometric
+	GNNRP_TEST_OGB=1 $(OGB)/bin/python -m pytest tests/test_ogb_package.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -76,4 +86,4 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOOR) build dist *.egg-info
+	rm -rf $(VENV) $(FLOOR) $(OGB) build dist *.egg-info
