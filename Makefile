@@ -6,8 +6,8 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor package lint docs links bench reproduce study \
-	notebooks clean
+.PHONY: demo test test-slow test-floor test-ogb package lint docs links bench reproduce \
+	study notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -35,6 +35,16 @@ package: $(STAMP)
 	$(PYTHON) -m venv $(PACKAGE)
 	$(PACKAGE)/bin/$(PIP_INSTALL) dist/*.whl
 	$(BIN)/python -m pytest tests/package.py
+
+# Beside OGB and PyG themselves. torch comes first, so that one for CPUs can be named:
+# make test-ogb TORCH='torch==2.13.0 --index-url URL'.
+OGB := .venv-ogb
+TORCH ?= torch==2.13.0
+test-ogb:
+	test -d $(OGB) || $(PYTHON) -m venv $(OGB)
+	$(OGB)/bin/$(PIP_INSTALL) $(TORCH)
+	$(OGB)/bin/$(PIP_INSTALL) -e '.[test,ogb]' torch_geometric
+	GNNRP_TEST_OGB=1 $(OGB)/bin/python -m pytest tests/test_ogb_package.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -95,4 +105,4 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOOR) $(PACKAGE) build dist docs/_build docs/api *.egg-info
+	rm -rf $(VENV) $(FLOOR) $(OGB) $(PACKAGE) build dist docs/_build docs/api *.egg-info

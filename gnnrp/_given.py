@@ -39,7 +39,8 @@ def read(graph: Any) -> Given:
     Args:
         graph: what ``graph.raw_adjacency`` takes, with the ``nodes`` of a
             ``GraphsTuple`` as features; PyG's ``Data``, with x, y, edge_weight,
-            train_mask and val_mask; or OGB's dict, with node_feat.
+            train_mask and val_mask; OGB's dict, with node_feat; or OGB's pair of that
+            and the labels.
 
     Raises:
         ValueError: an object without its edges.
@@ -61,6 +62,8 @@ def read(graph: Any) -> Given:
         return Given(graph, graph.shape[0])
     elif hasattr(graph, "adj") and hasattr(graph, "is_directed"):
         return Given(graph, len(graph))
+    elif isinstance(graph, tuple) and len(graph) == 2 and isinstance(graph[0], Mapping):
+        return read(graph[0])._replace(labels=graph[1])
     else:
         return Given(as_array(graph) if hasattr(graph, "detach") else graph)
     if found.edges is None:

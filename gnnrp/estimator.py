@@ -139,11 +139,11 @@ class ResidualPropagation(Parameters):
 
         Args:
             graph: edge index (2, e), scipy sparse, networkx (nodes in its order),
-                ``jraph.GraphsTuple``, PyG's ``Data`` or OGB's dict. It is made
-                undirected; the weights of a sparse matrix, of networkx ("weight") and
-                of PyG (edge_weight) count. What ``Data`` has of y, x, train_mask and
-                val_mask serves where an argument is left out, as do the node features
-                of the others.
+                ``jraph.GraphsTuple``, PyG's ``Data``, OGB's dict or its pair of that
+                and labels. It is made undirected; the weights of a sparse matrix, of
+                networkx ("weight") and of PyG (edge_weight) count. What ``Data`` has of
+                y, x, train_mask and val_mask serves where an argument is left out, as
+                do the node features of the others.
             labels: (n,), of any type that can be sorted; -1, None and NaN mean none.
             train_mask: boolean (n,), or node ids. If left out, all nodes with a label
                 that are not in ``val_mask``.

@@ -203,14 +203,17 @@ def copurchase(folder: Path, file: str = "amazon_electronics_photo.npz") -> Writ
 OGB_SPLITS = {"arxiv": "time", "proteins": "species", "products": "sales_ranking"}
 
 
-def ogb(folder: Path, name: str = "arxiv", *, features: bool = False) -> Written:
-    """Twelve nodes; proteins with three tasks, one label unknown, features of edges."""
+def ogb(
+    folder: Path, name: str = "arxiv", *, features: bool = False, num_tasks: int = 3
+) -> Written:
+    """Twelve nodes; proteins with tasks, one label unknown, features of edges."""
     num_nodes = 12
     edges = _ring(num_nodes)
     labels = np.arange(num_nodes) % 4
     lines = [str(label) for label in labels]
     if name == "proteins":
-        labels = (np.arange(num_nodes)[:, None] % [2, 3, 4] == 0).astype(np.float32)
+        divisors = 2 + np.arange(num_tasks)  # the larger ones divide no test node
+        labels = (np.arange(num_nodes)[:, None] % divisors == 0).astype(np.float32)
         labels[5, 1] = np.nan
         lines = [
             ",".join("nan" if np.isnan(x) else str(int(x)) for x in row)
@@ -236,10 +239,25 @@ def ogb(folder: Path, name: str = "arxiv", *, features: bool = False) -> Written
         values = values.astype(np.float32)
         files["raw/node-feat"] = [",".join(map(str, row)) for row in values]
     for file, rows in files.items():
-        path = folder / f"{file}.csv.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress("".join(f"{r}\n" for r in rows).encode()))
+        _gzipped(folder / f"{file}.csv.gz", rows)
     return Written(edges, values, labels)
+
+
+def ogb_release(folder: Path, name: str = "arxiv", *, num_tasks: int = 112) -> Written:
+    """All that an archive of OGB's holds: what our reader does not look at, too."""
+    written = ogb(folder, name, features=True, num_tasks=num_tasks)
+    (folder / "RELEASE_v1.txt").touch()
+    (folder / "processed").mkdir()
+    _gzipped(folder / "mapping" / "nodeidx2id.csv.gz", ["node idx,id"])
+    beside = {"arxiv": "node_year", "proteins": "node_species"}.get(name)
+    if beside:
+        _gzipped(folder / "raw" / f"{beside}.csv.gz", ["2017"] * len(written.labels))
+    return written
+
+
+def _gzipped(path: Path, rows: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress("".join(f"{row}\n" for row in rows).encode()))
 
 
 # name of the layout -> writer, reader

@@ -277,12 +277,23 @@ def test_failed_downloads_end_in_the_same_sentence():
     assert "heterophilous-graphs" in str(caught.value)
 
 
-@pytest.mark.usefixtures("offline")
-def test_ogb_sets_name_the_archive_and_ask_nothing(monkeypatch):
+@pytest.mark.parametrize("download", [True, False])
+def test_without_the_ogb_package_its_sets_name_it_and_the_archive(
+    download, monkeypatch, cache
+):
+    monkeypatch.setitem(sys.modules, "ogb", None)  # not to be imported
     monkeypatch.setattr("sys.stdin", None)
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
-    with pytest.raises(FileNotFoundError, match=r"nodeproppred/products\.zip"):
-        datasets.load("products")
+    with pytest.raises(FileNotFoundError) as caught:
+        datasets.load("products", download=download)
+    remedy = f"nodeproppred/products.zip and unpack it into {cache}, or pass the folder"
+    assert "pip install 'gnnrp[ogb]' to have it fetched, or" in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+def test_an_archive_of_ogbs_unpacked_where_the_sentence_says_is_found(cache):
+    miniatures.ogb(cache / "products", "products")  # the folder in products.zip
+    assert datasets.load("products", download=False).num_nodes == 12
 
 
 def test_downloads_go_to_the_cache_and_are_found_there_again(monkeypatch, cache):

@@ -93,6 +93,7 @@ GRAPHS = {
     "jraph": jraph_graph,
     "PyG": data,
     "OGB": lambda: {"edge_index": EDGES, "num_nodes": N, "node_feat": X},
+    "OGB's pair": lambda: (GRAPHS["OGB"](), CODES[:, None]),
 }
 
 
@@ -177,7 +178,7 @@ def test_every_kind_of_graph_gives_the_same_fit(name):
 
 
 @GROWS
-@pytest.mark.parametrize("name", ["jraph", "PyG", "OGB"])
+@pytest.mark.parametrize("name", ["jraph", "PyG", "OGB", "OGB's pair"])
 def test_features_that_a_graph_carries_serve(name):
     model = fixed(kernel="gaussian").fit(GRAPHS[name](), CODES, TRAIN)
     expected = fixed(kernel="gaussian").fit(EDGES, CODES, TRAIN, X)
@@ -191,6 +192,16 @@ def test_pyg_data_is_enough_and_arguments_come_before_what_it_has():
     assert np.array_equal(model.scores_, expected.scores_)
     other = np.roll(CODES, 1)
     model = fixed().fit(data(), other)
+    assert np.array_equal(model.scores_, fixed().fit(EDGES, other, TRAIN).scores_)
+
+
+@GROWS
+def test_labels_of_ogbs_pair_serve_unless_others_are_passed():
+    pair = GRAPHS["OGB's pair"]()
+    model = fixed().fit(pair, train_mask=TRAIN)
+    assert np.array_equal(model.scores_, fixed().fit(EDGES, CODES, TRAIN).scores_)
+    other = np.roll(CODES, 1)
+    model = fixed().fit(pair, other, TRAIN)
     assert np.array_equal(model.scores_, fixed().fit(EDGES, other, TRAIN).scores_)
 
 
@@ -566,7 +577,9 @@ def folds(nodes, labels):
 
 @ALONE
 @GROWS
-@pytest.mark.parametrize("name", ["scipy", "networkx", "jraph", "PyG", "OGB"])
+@pytest.mark.parametrize(
+    "name", ["scipy", "networkx", "jraph", "PyG", "OGB", "OGB's pair"]
+)
 def test_cross_validation_takes_every_kind_of_graph_and_no_label_of_it(name):
     nodes = np.arange(N)
     binary = (CODES > 0).astype(int)

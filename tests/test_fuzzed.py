@@ -18,7 +18,7 @@ import scipy.sparse
 from hypothesis import strategies
 from miniatures import pickle_program, pickled_array, pickled_graph, pickled_matrix
 
-from experiments import report, reproduction
+from experiments import report, reproduction, table4_homophilic
 from gnnrp import checkpoints, datasets, shards
 from gnnrp.datasets import planetoid, sbm
 
@@ -318,11 +318,11 @@ def test_json_nested_without_end_is_refused(tmp_path, monkeypatch):
             report.section(tmp_path, name)
     monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40)
     (tmp_path / "parts").mkdir()
-    config = reproduction.Config(output=tmp_path)
+    config = table4_homophilic.Config(output=tmp_path, datasets=("sbm",))
     for text in (deep, "", "[]", "{}", '{"key": 1'):
         (tmp_path / "parts" / "x_sbm.json").write_text(text)
         with pytest.raises(ValueError, match=r"x_sbm.json is damaged; remove it, and"):
-            reproduction.kept(config, "x", datasets.load("sbm"), dict)
+            next(reproduction.each(config, "x", lambda _: {}))
 
 
 RESULTS = Path(report.__file__).parent / "results"

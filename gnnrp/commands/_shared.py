@@ -40,7 +40,7 @@ class OnData:
     data_dir: Path | None = None
     """Where the files are; then $GNNRP_DATA and the user cache are searched."""
     download: bool = True
-    """Fetch missing files, checked by SHA-256, into the user cache."""
+    """Fetch missing files into the user cache, checked by SHA-256; OGB's by ogb."""
     split: int | None = None
     """Only this one of the splits, counted from 0."""
     seed: int = 0
@@ -66,7 +66,11 @@ class OnData:
         from gnnrp import datasets
 
         found = datasets.load(
-            self.dataset, self.data_dir, download=self.download, seed=self.seed
+            self.dataset,
+            self.data_dir,
+            download=self.download,
+            seed=self.seed,
+            progress=not self.quiet,
         )
         return found if self.split is None else datasets.with_split(found, self.split)
 

@@ -24,7 +24,7 @@ class Partition:
     data_dir: Path | None = None
     """Where the files are; then $GNNRP_DATA and the user cache are searched."""
     download: bool = True
-    """Fetch missing files, checked by SHA-256, into the user cache."""
+    """Fetch missing files into the user cache, checked by SHA-256; OGB's by ogb."""
     seed: int = 0
     """Of random splits and of the generated graph."""
     quiet: bool = False
@@ -37,7 +37,13 @@ class Partition:
         from gnnrp import _writing, shards
 
         _writing.try_folder(self.folder)
-        data = OnData(self.dataset, self.data_dir, self.download, seed=self.seed)
+        data = OnData(
+            self.dataset,
+            self.data_dir,
+            self.download,
+            seed=self.seed,
+            quiet=self.quiet,
+        )
         dataset = data.load_dataset()
         with Bar(quiet=self.quiet) as progress:
             table = shards.write(self.folder, dataset, self.parts, progress=progress)

@@ -62,20 +62,24 @@ def load(
     *,
     download: bool = True,
     seed: int = 0,
+    progress: bool = True,
 ) -> Dataset:
     """Read a dataset, from where ``find`` finds it, else from the network.
 
     Files that are found are checked for consistency, not for their sha256, since many
-    copies are repacked; files that are fetched must have the published one. Nothing is
-    ever asked on the terminal. "sbm" is generated, half of its edges inside the blocks.
+    copies are repacked; files that are fetched must have the published one. OGB's sets,
+    which have none, are fetched through the ogb package where it is installed. Nothing
+    is ever asked on the terminal. "sbm" is generated, half of its edges inside the
+    blocks.
 
     Args:
         name: one of ``names()``.
         root: looked at first, then ``$GNNRP_DATA``, then the user's cache; the folder
             of the dataset or one above it, as downloaded by PyTorch Geometric, OGB or
             by cloning the original repository.
-        download: fetch into the user's cache what is not found (not for OGB's).
+        download: fetch into the user's cache what is not found.
         seed: of splits where none are published, and of "sbm".
+        progress: tell on standard error of a download of OGB's, which may be large.
 
     Raises:
         ValueError: there is no dataset of that name, or a file is damaged.
@@ -93,7 +97,7 @@ def load(
     found = _search.locate(name, root)
     if not found and not download:
         _search.refuse(name, root)
-    source, folder = found or _search.fetch(name, root)
+    source, folder = found or _search.fetch(name, root, progress=progress)
     return _read(source, folder, name, seed)
 
 

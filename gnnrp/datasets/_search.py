@@ -9,7 +9,7 @@ from typing import NoReturn
 import platformdirs
 
 from gnnrp import _writing
-from gnnrp.datasets import _files, _hashes
+from gnnrp.datasets import _archive, _files, _hashes
 from gnnrp.datasets.catalog import SOURCES, Source
 
 VARIABLE = "GNNRP_DATA"
@@ -55,24 +55,35 @@ def locate(
     return None
 
 
-def fetch(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, Path]:
-    """Fetch the preferred source into the cache, every file checked by its sha256.
+def fetch(
+    name: str, root: str | os.PathLike[str] | None, *, progress: bool = False
+) -> tuple[Source, Path]:
+    """Fetch the preferred source into the cache.
+
+    Files are checked by their sha256; an archive of OGB's has none.
+
+    Args:
+        name: of the data set.
+        root: where it was looked for, for the sentence of an error.
+        progress: tell of an archive on standard error.
 
     Raises:
         FileNotFoundError: there is nothing to fetch from, or it failed.
     """
     source = SOURCES[name][0]
-    if not source.urls:
+    if not source.urls and not (source.archive and _archive.installed()):
         refuse(name, root)
-    # Not at the top: it loads slowly, and few calls need it.
-    import pooch
-
     folder = cache() / source.folder
     try:
         _writing.try_folder(folder)
     except OSError as error:
         told = str(error).rpartition(";")[0]
         refuse(name, root, f"; the cache {told}", error, to_cache=False)
+    if source.archive:
+        return source, _fetch_archive(source, name, root, progress=progress)
+    # Not at the top: it loads slowly, and few calls need it.
+    import pooch
+
     for file, url in zip(source.files, source.urls, strict=True):
         try:
             pooch.retrieve(
@@ -83,7 +94,7 @@ def fetch(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, Path]
                 progressbar=False,
             )
         except Exception as error:
-            refuse(name, root, f"; fetching {url} failed ({_reason(error)})", error)
+            refuse(name, root, _failure(url, error), error)
     return source, folder
 
 
@@ -109,29 +120,50 @@ def refuse(
     """
     source, file = _nearest(name, root)
     places = ", ".join(str(base) for base in bases(root))
+    place = cache() / source.folder
     if source.archive:
-        remedy = (
-            f"download it with the ogb package, or fetch {source.archive} and unpack it"
-        )
+        remedy, place = f"fetch {source.archive} and unpack it", cache()
+        if not _archive.installed():
+            remedy = f"{_archive.INSTALL} to have it fetched, or {remedy}"
     elif source.urls:
         remedy = f"fetch {source.urls[source.files.index(file)]} by hand"
     else:
         remedy = "get it"
-    place = f"into {cache() / source.folder}, or" if to_cache else "and"
+    into = f"into {place}, or" if to_cache else "and"
     msg = (
         f"dataset {name!r} needs {file}, which was not found in {places}{failure}; "
-        f"{remedy} {place} pass the folder that holds it as root (--data-dir) or in "
+        f"{remedy} {into} pass the folder that holds it as root (--data-dir) or in "
         f"the environment variable {VARIABLE}"
     )
     raise FileNotFoundError(msg) from cause
 
 
-def _reason(error: BaseException) -> str:
-    """Return what began it, in a line: a refused connection, not the giving up."""
+def _fetch_archive(
+    source: Source, name: str, root: str | os.PathLike[str] | None, *, progress: bool
+) -> Path:
+    """Return the folder in the cache that an archive became.
+
+    Raises:
+        FileNotFoundError: it failed, or the folder has other contents.
+    """
+    url, target = str(source.archive), cache() / source.folder
+    if target.exists() and any(target.iterdir()):
+        refuse(name, root, f"; remove {target}, which is incomplete, to fetch it anew")
+    try:
+        _archive.fetch(url, target, source.files, progress=progress)
+    except Exception as error:
+        if _missing(target, source):  # else another process was faster
+            refuse(name, root, _failure(url, error), error)
+    return target
+
+
+def _failure(url: str, error: BaseException) -> str:
+    """Tell what began it, in a line: a refused connection, not the giving up."""
     while error.__context__ is not None:
         error = error.__context__
-    first = next(iter(str(error).splitlines()), repr(error))
-    return textwrap.shorten(first, 150, placeholder=" ...")
+    reason = next(iter(str(error).splitlines()), repr(error))
+    reason = textwrap.shorten(reason, 150, placeholder=" ...")
+    return f"; fetching {url} failed ({reason})"
 
 
 def _nearest(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, str]:
