@@ -1,4 +1,5 @@
 # `make demo` and `make test` need Python (3.11 or newer) and make, nothing else.
+# Of another Python: `make test PYTHON=python3.13 VENV=.venv-3.13`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,12 +19,14 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m slow
 
-# What depends on jax's inside, on the oldest jax that pyproject.toml admits.
+# What depends on others' inside, on the oldest release of each that pyproject.toml admits.
 FLOOR := .venv-floor
-ON_FLOOR := spmm activations gntk blocked infinite gnn training sharded
+OLDEST := $(FLOOR)/oldest.txt
+ON_FLOOR := spmm activations gntk blocked infinite gnn training checkpoints sharded cli
 test-floor:
 	test -d $(FLOOR) || $(PYTHON) -m venv $(FLOOR)
-	$(FLOOR)/bin/$(PIP_INSTALL) -e '.[test]' jax==0.8.0 jaxlib==0.8.0
+	sed -n 's/^ *"\([a-z-]*\)>=\([^"]*\)".*/\1==\2/p' pyproject.toml > $(OLDEST)
+	$(FLOOR)/bin/$(PIP_INSTALL) -e '.[test]' -c $(OLDEST)
 	$(FLOOR)/bin/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
 	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(ON_FLOOR:%=tests/test_%.py)
 
