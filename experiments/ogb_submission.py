@@ -175,7 +175,7 @@ def command() -> str:
 def page(record: dict[str, Any]) -> str:
     """Return the summary as Markdown."""
     result, measured = record["result"], record["measured"]
-    method, seeds = result["method"], [row["seed"] for row in result["runs"]]
+    method = result["method"]
     kind = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}[result["metric"]]
     named = f"ogbn-{result['dataset']}" if result["dataset"] in SETS else "sbm"
     versions = ", ".join(f"{name} {v}" for name, v in record["versions"].items())
@@ -185,7 +185,7 @@ def page(record: dict[str, Any]) -> str:
         "method": "residual propagation (RP), of graph and training labels alone: "
         f"S = A^K, K = {method['power']}, η = {method['step_size']:g}, best of "
         f"{method['num_steps']} steps by validation",
-        "runs": f"{len(seeds)}, seeds {seeds[0]} to {seeds[-1]}; {_spread(result)}",
+        "runs": _runs(result),
         "parameters": result["parameters"],
         "external data": "none",
         "scored by": result["judge"],
@@ -205,12 +205,16 @@ def deviating(found: dict[str, float | None]) -> str:
     return f"{mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
 
 
-def _spread(result: dict[str, Any]) -> str:
-    if len(result["runs"]) == 1:
-        return "of one run there is no deviation"
-    if result["distinct_predictions"] == 1:
-        return "RP draws nothing, and their predictions are the same to the last bit"
-    return f"{result['distinct_predictions']} different predictions, by round-off"
+def _runs(result: dict[str, Any]) -> str:
+    """Return how many runs there were, and how their predictions differ."""
+    seeds = [row["seed"] for row in result["runs"]]
+    if len(seeds) == 1:
+        return f"1, seed {seeds[0]}; of one run there is no deviation"
+    distinct = result["distinct_predictions"]
+    told = f"{distinct} different predictions, by round-off"
+    if distinct == 1:
+        told = "RP draws nothing, and their predictions are the same to the last bit"
+    return f"{len(seeds)}, seeds {seeds[0]} to {seeds[-1]}; {told}"
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ def answer(handler, content, *, size=None):
 
 
 def silence(handler):
-    handler.server.ended.wait()
+    handler.server.ended.wait(20)  # then the connection is closed
 
 
 @pytest.fixture

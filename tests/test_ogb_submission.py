@@ -88,7 +88,7 @@ def test_of_one_run_no_deviation_is_told():
     record = made(quick=True, runs=1)
     rows = rows_of(ogb_submission.page(record))
     assert rows["test accuracy"] == f"{record['result']['test']['mean']:.4f}"
-    assert "of one run there is no deviation" in rows["runs"]
+    assert rows["runs"] == "1, seed 0; of one run there is no deviation"
 
 
 def test_two_summaries_are_the_same_but_for_times():
