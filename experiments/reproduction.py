@@ -66,14 +66,19 @@ def main(
     run: Callable[[AnyConfig, Progress], Outcome],
     name: str,
     page: Page | None = None,
+    shown: Page = records.dumps,
 ) -> None:
-    """Read the flags, run with a bar, and print and write what came out."""
+    """Read the flags, run with a bar, and print and write what came out.
+
+    A page, if one is made of the record, is written beside it; ``shown`` makes what is
+    printed, the record itself if left out.
+    """
     config = tyro.cli(kind)
     try:
         streams.prepare()
         with Bar(quiet=False) as progress:
             made = record(config, run, name, progress, page)
-        streams.show(records.dumps(made))
+        streams.show(shown(made))
     except (ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")
 

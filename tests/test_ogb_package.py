@@ -8,9 +8,11 @@ import json
 import os
 import pickle
 import shutil
+import sys
 import threading
 import warnings
 import zipfile
+from importlib import metadata
 
 import generators
 import jax
@@ -20,7 +22,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, spmm
+from experiments import ogb_submission
+from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, presets, spmm
 from gnnrp.datasets import _archive, catalog
 
 if not os.environ.get("GNNRP_TEST_OGB"):  # where it is set, what is missing fails
@@ -158,7 +161,7 @@ def answer(handler, content, *, size=None):
 
 
 def silence(handler):
-    handler.server.ended.wait()
+    handler.server.ended.wait(20)  # then the connection is closed
 
 
 @pytest.fixture
@@ -472,3 +475,26 @@ def test_the_many_tasks_of_proteins_are_refused_with_what_takes_them(here):
         ValueError, match=r"got \(12, 112\); residual.run takes several"
     ):
         fitted(of_package("proteins", here)[0], kernel=None)
+
+
+# What is handed in
+
+
+@sets
+def test_a_summary_is_scored_by_the_evaluator_to_the_same_numbers(
+    name, here, monkeypatch
+):
+    config = ogb_submission.Config(dataset=name, data_dir=here, runs=2)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        found = ogb_submission.run(config).result
+        data = datasets.load(name, here)
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "ogb", None)  # as if it were not installed
+            score, judge = ogb_submission.scorer(data)
+        settings = presets.settings(name, has_features=False)
+        predictions, _ = ogb_submission.propagate(data, settings)
+        own = [score(predictions, mask[0]) for mask in data.splits[1:]]
+    assert found["judge"] == f"the Evaluator of ogb {metadata.version('ogb')}"
+    assert judge == f"gnnrp.metrics.{data.metric}"
+    assert [found["val"]["mean"], found["test"]["mean"]] == pytest.approx(own, abs=1e-7)
+    assert found["test"]["std"] == 0

@@ -26,6 +26,10 @@ def required(name: str) -> tuple[str, ...]:
 def read(folder: Path, name: str) -> Dataset:
     """Read graph, labels, public split, and features where the files hold some.
 
+    What OGB leaves in ``processed`` is not looked at. Its own second load, under torch
+    2.6 or newer, needs TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 in the environment, or
+    ``processed/data_processed`` removed.
+
     Args:
         folder: what OGB calls the dataset's folder, with ``raw`` and ``split`` in it.
         name: arxiv (directed citations), proteins (112 binary tasks; each node has the
