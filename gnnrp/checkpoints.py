@@ -4,30 +4,24 @@ A driver offers its state between steps; ``Keeper`` writes it now and then, and 
 more where the run is interrupted. What goes on from a checkpoint ends in the same bits.
 """
 
-import contextlib
 import hashlib
 import json
-import logging
-import os
 import re
-import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import _checks, _writing
+from gnnrp import _checks, _orbax, _writing
 
 SECONDS = 60.0  # between two checkpoints
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
-KEPT = 2
 
 
 class Keeper:
@@ -152,7 +146,7 @@ def digest(*trees: Any) -> str:
     """Return what tells arrays, keys among them, from others: a SHA-256."""
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(trees):
-        plain = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        plain = np.asarray(jax.random.key_data(leaf) if _orbax.is_key(leaf) else leaf)
         found.update(f"{plain.dtype}{plain.shape}".encode())
         found.update(np.ascontiguousarray(plain).tobytes())
     return found.hexdigest()
@@ -177,7 +171,7 @@ def latest(folder: Path) -> int | None:
         return None
     import orbax.checkpoint as ocp
 
-    with _manager(folder, ocp) as manager:
+    with _orbax.manager(folder, ocp) as manager:
         return manager.latest_step()
 
 
@@ -195,11 +189,11 @@ def save(folder: Path, t: int, state: Any, settings: dict[str, Any]) -> None:
     """
     import orbax.checkpoint as ocp
 
-    with _written(folder, t), _manager(folder, ocp) as manager:
+    with _orbax.written(folder, t), _orbax.manager(folder, ocp) as manager:
         manager.save(
             t,
             args=ocp.args.Composite(
-                state=ocp.args.StandardSave(_plain(state)),
+                state=ocp.args.StandardSave(_orbax.plain(state)),
                 settings=ocp.args.JsonSave(settings),
             ),
         )
@@ -226,28 +220,17 @@ def _restored(
         return -1, None
     import orbax.checkpoint as ocp
 
-    with _manager(folder, ocp) as manager:
+    with _orbax.manager(folder, ocp) as manager:
         asked = {"settings": ocp.args.JsonRestore()}
-        with _reading(folder / str(last)):
-            _check(folder / str(last))
+        with _orbax.reading(folder / str(last)):
+            _orbax.check(folder / str(last))
             found: Any = manager.restore(last, args=ocp.args.Composite(**asked))
         _same(folder, found["settings"], json.loads(json.dumps(settings)))
         model = like(last)
-        asked = {"state": ocp.args.StandardRestore(_plain(model))}
-        with _reading(folder / str(last)):
+        asked = {"state": ocp.args.StandardRestore(_orbax.plain(model))}
+        with _orbax.reading(folder / str(last)):
             found = manager.restore(last, args=ocp.args.Composite(**asked))
-    return last, _like(found["state"], model)
-
-
-def _check(folder: Path) -> None:
-    """Refuse damaged files before orbax's threads meet them, which crash on some.
-
-    Raises:
-        ValueError: one is not as it was written.
-    """
-    if not _writing.vouched(folder):
-        msg = "a file is not the one that was written"
-        raise ValueError(msg)
+    return last, _orbax.like(found["state"], model)
 
 
 def described(tree: Any) -> str:
@@ -263,47 +246,6 @@ def agreed(*flags: bool) -> list[bool]:
     return [bool(flag) for flag in every.any(axis=0)]
 
 
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged checkpoint ends in into one sentence.
-
-    Raises:
-        ValueError: it cannot be read.
-        MemoryError: no fault of the checkpoint, nor is the next.
-        PermissionError: see above.
-    """
-    try:
-        yield
-    except (MemoryError, PermissionError):
-        raise
-    except Exception as error:
-        msg = f"the checkpoint {path} cannot be read; remove it, to go on from earlier"
-        raise ValueError(msg) from error
-
-
-@contextlib.contextmanager
-def _written(folder: Path, t: int) -> Iterator[None]:
-    """Turn what orbax raises where it cannot write into one sentence.
-
-    Raises:
-        OSError: the disk is full, or not to be written any more.
-    """
-    try:
-        yield
-    except Exception as error:
-        code = re.search(r"os_error_code='(\d+)'", str(error))  # which no class tells
-        code = int(code[1]) if code else getattr(error, "errno", None)
-        if code is None:
-            raise
-        for half in folder.glob(f"{t}.orbax-checkpoint-tmp*"):
-            shutil.rmtree(half, ignore_errors=True)  # it may be what fills the disk
-        msg = (
-            f"the checkpoint {folder / str(t)} cannot be written "
-            f"({os.strerror(code)}); make room, and go on from the last one"
-        )
-        raise OSError(msg) from error
-
-
 def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
     names = [name for name in asked if found.get(name) != asked[name]]
     if names or found.keys() != asked.keys():
@@ -313,48 +255,3 @@ def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
             f"{found.get(name)!r}, is {asked.get(name)!r}; choose another folder"
         )
         raise ValueError(msg)
-
-
-@contextlib.contextmanager
-def _manager(folder: Path, ocp: Any) -> Iterator[Any]:
-    """Open a folder; orbax's own lines are kept back, as what matters is raised.
-
-    It tells of a half-written checkpoint that it removes, the work of a kill, and of
-    a damaged one, which `_reading` names.
-    """
-    options = ocp.CheckpointManagerOptions(
-        max_to_keep=KEPT, enable_async_checkpointing=False
-    )
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with ocp.CheckpointManager(folder.absolute(), options=options) as manager:
-            yield manager
-    finally:
-        logger.setLevel(level)
-
-
-def _is_key(leaf: Any) -> bool:
-    kind = getattr(leaf, "dtype", np.float64)
-    return jnp.issubdtype(kind, jax.dtypes.prng_key)
-
-
-def _plain(state: Any) -> Any:
-    """Return the leaves by number, keys as numbers: no type need be named on disk."""
-    leaves = jax.tree.leaves(state)
-    return {
-        str(i): jax.random.key_data(leaf) if _is_key(leaf) else leaf
-        for i, leaf in enumerate(leaves)
-    }
-
-
-def _like(plain: dict[str, Any], like: Any) -> Any:
-    leaves, structure = jax.tree.flatten(like)
-    found = [
-        jax.random.wrap_key_data(plain[str(i)], impl=jax.random.key_impl(leaf))
-        if _is_key(leaf)
-        else plain[str(i)]
-        for i, leaf in enumerate(leaves)
-    ]
-    return jax.tree.unflatten(structure, found)

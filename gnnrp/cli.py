@@ -55,16 +55,16 @@ class _UsageError(Exception):
 def _parse(arguments: Sequence[str] | None) -> Command:
     complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(complaint), streams.printing():
             return tyro.cli(
                 Command,  # pyright: ignore[reportArgumentType]
                 prog="gnnrp",
                 description="Residual propagation: a node classifier without weights.",
                 args=arguments,
             )
+        sys.exit(0)  # help, whose reader left
     except SystemExit as stop:
         if stop.code in {0, None}:
-            streams.show("", end="")  # the help, before it is too late to say it failed
             raise
         raise _UsageError(_complaint(complaint.getvalue())) from None
 

@@ -5,12 +5,12 @@ many that JAX's distributed runtime joins, the rows of its own devices; ``run`` 
 them. One device a part.
 """
 
+import contextlib
 import hashlib
 import json
 import re
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,26 +97,27 @@ def write(
     layout = layouts.balanced(adjacency, num_parts, reorder=reorder)
     blocks = sharded.blocks(adjacency, layout, exchange=exchange)
     targets = datasets.targets(dataset)
-    digests = []
-    for part, block in enumerate(blocks):
-        told("parts", part, num_parts)
-        nodes = np.flatnonzero(layout.place // layout.rows == part)
-        here = layout.place[nodes] - part * layout.rows
-        arrays = _known(layout.rows, here, nodes, targets, dataset.splits)
-        arrays |= {name: x for name, x in block._asdict().items() if x is not None}
-        digests.append(_save(folder / f"part-{part}.npz", arrays))
-    table = {
-        "format": FORMAT,
-        "dataset": dataset.name,
-        "metric": dataset.metric,
-        "files": dataset.files,
-        "num_nodes": dataset.num_nodes,
-        "rows": layout.rows,
-        "entries": [int(block.pointers[-1]) for block in blocks],
-        "rows_moved_a_hop": _moved(layout, blocks),
-        "parts": digests,
-    }
-    records.write_atomically(folder / _TABLE, records.dumps(table).encode())
+    with _all_or_nothing(folder):
+        digests = []
+        for part, block in enumerate(blocks):
+            told("parts", part, num_parts)
+            nodes = np.flatnonzero(layout.place // layout.rows == part)
+            here = layout.place[nodes] - part * layout.rows
+            arrays = _known(layout.rows, here, nodes, targets, dataset.splits)
+            arrays |= {name: x for name, x in block._asdict().items() if x is not None}
+            digests.append(_save(folder / f"part-{part}.npz", arrays))
+        table = {
+            "format": FORMAT,
+            "dataset": dataset.name,
+            "metric": dataset.metric,
+            "files": dataset.files,
+            "num_nodes": dataset.num_nodes,
+            "rows": layout.rows,
+            "entries": [int(block.pointers[-1]) for block in blocks],
+            "rows_moved_a_hop": _moved(layout, blocks),
+            "parts": digests,
+        }
+        records.write_atomically(folder / _TABLE, records.dumps(table).encode())
     return table
 
 
@@ -203,7 +204,11 @@ def run(
     if settings.kernel is not None:
         msg = "parts of a graph have no features; use plain RP (kernel none)"
         raise ValueError(msg)
-    wide = jax.enable_x64(True) if settings.precision == "float64" else nullcontext()
+    wide = (
+        jax.enable_x64(True)
+        if settings.precision == "float64"
+        else contextlib.nullcontext()
+    )
     with wide:
         began = time.perf_counter()
         shards = read(folder)
@@ -270,6 +275,18 @@ def _moved(layout: layouts.Layout, blocks: list[sharded.Block]) -> int:
     send = blocks[0].send
     each = layout.rows if send is None else send.shape[1]
     return layout.parts * (layout.parts - 1) * each
+
+
+@contextlib.contextmanager
+def _all_or_nothing(folder: Path) -> Iterator[None]:
+    """Remove the parts that were written, gigabytes perhaps, if not all can be."""
+    try:
+        yield
+    except BaseException:
+        for path in folder.iterdir():
+            if re.fullmatch(_PART, path.name):
+                path.unlink()
+        raise
 
 
 def _save(path: Path, arrays: dict[str, Any]) -> str:

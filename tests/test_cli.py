@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import matplotlib as mpl
 import pytest
 
 from gnnrp import cli, records
@@ -15,6 +16,7 @@ COMMAND = (sys.executable, "-m", "gnnrp.cli")
 
 def gnnrp(*arguments, cwd, **more):
     environment = os.environ | {"GNNRP_DATA": "", "XDG_CACHE_HOME": f"{cwd}-cache"}
+    environment["MPLCONFIGDIR"] = mpl.get_cachedir()  # or it looks for all fonts
     return subprocess.run(
         [*COMMAND, *arguments],
         cwd=cwd,
@@ -170,6 +172,17 @@ def test_a_damaged_set_is_listed_as_such(tmp_path):
     rows = {row["name"]: row for row in json.loads(done.stdout)["datasets"]}
     assert done.returncode == 0
     assert rows["tolokers"]["where"].startswith("not readable: tolokers.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("nowhere", "does not exist"), ("file", "is a file; name")]
+)
+def test_a_data_folder_that_is_none_is_told_once(name, reason, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["datasets", "--data-dir", str(tmp_path / name)]) == 2
+    printed = capsys.readouterr()
+    assert f"the data folder {tmp_path / name} {reason}" in printed.err
+    assert printed.out == ""
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

@@ -23,7 +23,9 @@ class Datasets:
     def run(self) -> None:
         """Look for the files, read those that are here, and print."""
         from gnnrp import datasets, records, tables
+        from gnnrp.datasets import _search
 
+        _search.bases(self.data_dir)  # or every line would say what is wrong with it
         names, rows = datasets.names(), []
         with Bar(quiet=self.quiet) as progress:
             for done, name in enumerate(names):

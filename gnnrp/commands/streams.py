@@ -1,10 +1,12 @@
 """Standard streams that are closed, full, left by their reader, or not in UTF-8."""
 
 import codecs
+import contextlib
 import io
 import os
 import sys
 import unicodedata
+from collections.abc import Iterator
 
 _SPELLED = {"±": "+-", "→": "->", "²": "^2", "…": "..."}
 
@@ -34,14 +36,28 @@ def prepare() -> None:
             stream.reconfigure(errors="spelled")
 
 
-def show(text: str, end: str = "\n") -> None:
-    """Print on standard output, at once; a reader that left, as `head`, is no error.
+def show(text: str) -> None:
+    """Print on standard output, at once.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with printing():
+        print(text)
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Tell why output cannot be written; a reader that left, as `head`, is no error.
 
     Raises:
         OSError: it cannot be written.
     """
     try:
-        print(text, end=end, flush=True)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:
         _discard()
     except OSError as error:

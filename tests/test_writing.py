@@ -1,0 +1,261 @@
+"""What cannot be written or read is told in one sentence, and early."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import miniatures
+import numpy as np
+import pytest
+
+from gnnrp import _writing, checkpoints, cli, datasets, records, shards
+from gnnrp.datasets import sbm
+
+COMMANDS = (
+    "rp --folder {}",
+    "ntk --folder {}",
+    "partition --parts 2 --folder {}",
+    "rp --plot {}/figure.png",
+    "gntk --plot {}/figure.png",
+    "ntk --plot {}/figure.png",
+)
+
+
+def place(tmp_path, kind):
+    """Return a folder in which nothing can be written, not even by root."""
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "at all")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    return {"proc": Path("/proc/gnnrp")}.get(kind, tmp_path / kind)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("kind", ["file", "file/below", "dangling", "loop", "proc"])
+def test_where_nothing_can_be_written_is_told_before_anything_is_loaded(
+    command, kind, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(datasets, "load", lambda *_, **__: pytest.fail("loaded"))
+    folder = place(tmp_path, kind)
+    before = sorted(tmp_path.iterdir())
+    assert cli.main(command.format(folder).split()) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith("gnnrp: ")
+    assert str(folder) in line
+    assert "choose another place" in line or "say where by --plot" in line
+    assert printed.out == ""
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("folder.png", "it is a folder"), ("x.pdf", "its name must end in .png")],
+)
+def test_a_figure_needs_the_name_of_a_picture(name, reason, tmp_path, capsys):
+    (tmp_path / "folder.png").mkdir()
+    assert cli.main(["rp", "--plot", str(tmp_path / name)]) == 2
+    assert f"{name}': {reason}; say where by --plot" in capsys.readouterr().err
+
+
+def test_trying_a_folder_leaves_nothing_and_makes_nothing(tmp_path):
+    _writing.try_folder(tmp_path)
+    _writing.try_folder(tmp_path / "a" / "b")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_as_long_as_they_can_be_are_written(tmp_path):
+    path = tmp_path / ("x" * 255)
+    records.write_atomically(path, b"whole")
+    assert path.read_bytes() == b"whole"
+    with pytest.raises(OSError, match=r"cannot be written .*name too long"):
+        records.write_atomically(tmp_path / ("x" * 256), b"")
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No room")])
+def test_what_is_not_written_to_its_end_is_not_there(stop, tmp_path):
+    path = tmp_path / "record.json"
+    records.write_atomically(path, b"old")
+
+    def halfway():
+        with _writing.whole(path) as file:
+            file.write(b"ne")
+            raise stop
+
+    with pytest.raises((KeyboardInterrupt, OSError)) as caught:
+        halfway()
+    if isinstance(stop, OSError):
+        told = (
+            f"{str(path)!r} cannot be written (No room); make room, or choose another"
+        )
+        assert str(caught.value).startswith(told)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# A disk that fills up
+
+
+@pytest.fixture
+def on_small_disk(tmp_path):
+    """Run code on a disk of so many KiB, and list what is left there."""
+    probe = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", str(tmp_path)]
+    if shutil.which("unshare") is None or subprocess.run(probe, check=False).returncode:
+        pytest.skip("no file system of our own may be mounted")
+
+    def run(code, size):
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        inside = f"import os, sys\nos.chdir({str(disk)!r})\n{code}\n"
+        inside += "print('left', sorted(os.listdir()), file=sys.stderr)"
+        script = tmp_path / "script.py"
+        script.write_text(inside)
+        line = (
+            f"mount -t tmpfs -o size={size}k none {disk} && {sys.executable} {script}"
+        )
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", line],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run
+
+
+def test_parts_that_do_not_fit_leave_no_part(on_small_disk):
+    code = "from gnnrp import cli\n"
+    code += "flags = '--parts 4 --folder parts --quiet'.split()\n"
+    code += "assert cli.main(['partition', *flags]) == 2\nos.chdir('parts')"
+    told, left = on_small_disk(code, 300).stderr.splitlines()
+    assert told.startswith("gnnrp: 'parts/part-")
+    assert "cannot be written (No space left on device); make room, or" in told
+    assert left == "left []"
+
+
+@pytest.mark.slow
+def test_a_figure_that_does_not_fit_costs_no_table(on_small_disk):
+    code = "from gnnrp import cli\n"
+    code += "assert cli.main('rp --quiet --num-steps 5'.split()) == 2"
+    done = on_small_disk(code, 16)
+    told, left = done.stderr.splitlines()
+    assert told.startswith(
+        "gnnrp: 'rp-sbm.png' cannot be written (No space left on dev"
+    )
+    assert left == "left []"
+    assert "label propagation" in done.stdout
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_last_one_in_use(on_small_disk):
+    code = (
+        "import numpy as np\nfrom pathlib import Path\nfrom gnnrp import checkpoints\n"
+        "kept = np.random.default_rng(0).random(4000)\n"
+        "try:\n"
+        "    for t in range(1, 9):\n"
+        "        checkpoints.save(Path('run'), t, kept, {})\n"
+        "except OSError as error:\n    print(error)\n"
+        "keeper = checkpoints.Keeper(Path('run'), {})\n"
+        "assert (keeper.resumed(lambda _: np.zeros(4000)) == kept).all()\n"
+        "os.chdir('run')"
+    )
+    done = on_small_disk(code, 200)
+    assert done.stdout.startswith("the checkpoint run/")
+    assert (
+        "cannot be written (No space left on device); make room, and go" in done.stdout
+    )
+    (left,) = done.stderr.splitlines()
+    assert "orbax-checkpoint-tmp" not in left
+
+
+# What may not be read
+
+
+@pytest.fixture
+def unprivileged():
+    """Yield a folder of a user whom permissions bind, as they do not bind root."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    root = os.geteuid() == 0
+    yield folder, (lambda: os.seteuid(65534)) if root else (lambda: None)
+    if root:
+        os.seteuid(0)
+    for path in folder.rglob("*"):
+        path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions are of POSIX")
+@pytest.mark.parametrize("locked", [".", "tolokers", "tolokers/tolokers.npz"])
+@pytest.mark.parametrize("by", ["root", "GNNRP_DATA"])
+def test_what_may_not_be_read_is_named_with_the_remedy(
+    locked, by, unprivileged, monkeypatch
+):
+    folder, drop = unprivileged
+    data = folder / "data"
+    miniatures.heterophilous(data / "tolokers")
+    monkeypatch.setenv("GNNRP_DATA", str(data))
+    root = data if by == "root" else None
+    datasets.load("tolokers", root, download=False)
+    (data / locked).chmod(0)
+    drop()
+    with pytest.raises(PermissionError, match="cannot be read") as caught:
+        datasets.load("tolokers", root, download=False)
+    path = data / locked if locked != "." else data
+    assert str(caught.value) == (
+        f"{path} cannot be read (Permission denied); make it readable, or pass another "
+        "folder as root (--data-dir)"
+    )
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling", "loop"])
+def test_what_is_no_file_is_not_taken_for_one(kind, tmp_path, monkeypatch):
+    monkeypatch.delenv("GNNRP_DATA", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda _: str(tmp_path / "no"))
+    miniatures.planetoid(tmp_path / "cora")
+    path = tmp_path / "cora" / "ind.cora.ally"
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(path if kind == "loop" else tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"'cora' needs ind\.cora\.ally, which"):
+        datasets.load("cora", tmp_path, download=False)
+
+
+def test_a_data_folder_that_is_a_file_is_told_so(tmp_path):
+    (tmp_path / "cora.zip").write_text("")
+    with pytest.raises(
+        NotADirectoryError, match=r"cora\.zip is a file; name the folder"
+    ):
+        datasets.load("cora", tmp_path / "cora.zip")
+
+
+def test_parts_and_checkpoints_that_are_no_folders_are_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "absent"):
+        with pytest.raises(ValueError, match="holds no parts of a graph"):
+            shards.contents(folder)
+    with pytest.raises(NotADirectoryError, match="file' cannot be written"):
+        checkpoints.Keeper(tmp_path / "file", {})
+    with pytest.raises(NotADirectoryError, match="file' cannot be written"):
+        shards.write(tmp_path / "file", sbm.generate(0), 2)
+
+
+def test_a_folder_is_vouched_for_until_one_of_its_files_changes(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "x").write_bytes(np.arange(3).tobytes())
+    assert _writing.vouched(tmp_path)  # nobody has looked
+    _writing.vouch(tmp_path)
+    assert _writing.vouched(tmp_path)
+    (tmp_path / "deep" / "x").write_bytes(np.arange(1, 4).tobytes())
+    assert not _writing.vouched(tmp_path)
+    (tmp_path / "deep" / "x").unlink()
+    assert not _writing.vouched(tmp_path)
