@@ -58,7 +58,7 @@ class Ntk(Kept):
         from gnnrp.datasets import sbm
 
         self.check_folder()
-        max_bytes = self.max_bytes()
+        settings, max_bytes = self._settings(self.dataset), self.max_bytes()
         dataset = self.load_dataset()
         target = target_path(self.plot, f"ntk-{dataset.name}.png", quiet=self.json)
 
@@ -68,7 +68,7 @@ class Ntk(Kept):
         with Bar(quiet=self.quiet) as progress:
             record = tracking.run(
                 dataset,
-                self._settings(dataset.name),
+                settings,
                 family=mixed if dataset.name == "sbm" else None,
                 folder=self.folder,
                 checkpoint_seconds=self.checkpoint_seconds,

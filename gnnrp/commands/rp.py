@@ -66,7 +66,7 @@ class Rp(Kept):
     """A graph in parts, from `gnnrp partition`, instead of a data set: plain RP."""
     hosts: str | None = None
     """With --shards: `NAME,NAME,...`, the first perhaps `NAME:PORT`; or `auto`."""
-    host: int | None = None
+    host: Annotated[int | None, setting(int, "(default: by name)")] = None
     """Which of --hosts this is, from 0; told by the machine's name if left out."""
 
     def run(self) -> None:
@@ -84,6 +84,7 @@ class Rp(Kept):
         from gnnrp import pipeline, records, tables
 
         self.check_folder()
+        self._settings(self.dataset, has_features=True)  # refused before files are read
         began, max_bytes = time.perf_counter(), self.max_bytes()
         dataset = self.load_dataset()
         loaded = time.perf_counter() - began
