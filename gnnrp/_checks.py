@@ -1,6 +1,7 @@
 """Checks of arguments: one sentence that names the value and the remedy."""
 
 import difflib
+import numbers
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -9,27 +10,51 @@ import numpy as np
 import numpy.typing as npt
 
 
-def one_of(name: str, value: str, allowed: Iterable[str]) -> None:
+def shown(value: Any) -> str:
+    """Return a value as it stands in a sentence: short, and on one line."""
+    if getattr(value, "shape", ()) != () or hasattr(value, "nnz"):
+        return f"{type(value).__name__} of shape {value.shape}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
     """Refuse a name that is not in the list, and suggest the nearest.
 
     Raises:
         ValueError: ``value`` is not in ``allowed``.
     """
     allowed = list(allowed)
-    if value in allowed:
+    if isinstance(value, str) and value in allowed:
         return
-    near = difflib.get_close_matches(str(value), allowed, n=1)
+    near = difflib.get_close_matches(str(value).lower(), allowed, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    msg = f"{name} must be one of {', '.join(allowed)}, got {value!r}{hint}"
+    msg = f"{name} must be one of {', '.join(allowed)}, got {shown(value)}{hint}"
     raise ValueError(msg)
 
 
-def at_least(name: str, value: float | np.number, minimum: float) -> None:
+def number(name: str, value: Any) -> float:
+    """Refuse what is not a single real number; return it as a float.
+
+    Raises:
+        ValueError: a string, None, a boolean, an array, a complex number.
+    """
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    scalar = kind in {"i", "u", "f"} and np.ndim(value) == 0
+    single = scalar or isinstance(value, numbers.Real)
+    if isinstance(value, bool) or not single:
+        msg = f"{name} must be a number, got {shown(value)}"
+        raise ValueError(msg)
+    return float(value)
+
+
+def at_least(name: str, value: Any, minimum: float) -> None:
     """Refuse a number below its minimum (NaN included).
 
     Raises:
         ValueError: ``value < minimum``, or it is not a number.
     """
+    number(name, value)
     if not value >= minimum:
         msg = f"{name} must be at least {minimum}, got {value}"
         raise ValueError(msg)
@@ -46,37 +71,98 @@ def count(
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         value = int(value)
     whole: Any = value
-    number = operator.index(whole) if hasattr(whole, "__index__") else None
-    if number is None:
-        msg = f"{name} must be a whole number, got {value!r}"
+    try:
+        found = None if isinstance(value, bool) else operator.index(whole)
+    except TypeError:
+        found = None
+    if found is None:
+        msg = f"{name} must be a whole number, got {shown(value)}"
         raise ValueError(msg)
-    at_least(name, number, minimum)
-    if number > maximum:
-        msg = f"{name} must be at most {maximum}, got {number}"
+    if found < minimum:
+        msg = f"{name} must be at least {minimum}, got {found}"
         raise ValueError(msg)
-    return number
+    if found > maximum:
+        msg = f"{name} must be at most {maximum}, got {found}"
+        raise ValueError(msg)
+    return found
 
 
-def inside(name: str, value: float | np.number, low: float, high: float) -> None:
+def inside(name: str, value: Any, low: float, high: float) -> None:
     """Refuse a number outside the closed interval (NaN included).
 
     Raises:
         ValueError: ``value`` is not in ``[low, high]``.
     """
+    number(name, value)
     if not low <= value <= high:
         msg = f"{name} must lie in [{low}, {high}], got {value}"
         raise ValueError(msg)
 
 
-def positive(name: str, value: float | np.number) -> None:
+def positive(name: str, value: Any) -> None:
     """Refuse a number that is not positive and finite.
 
     Raises:
         ValueError: ``value`` is zero, negative, infinite or NaN.
     """
+    number(name, value)
     if not 0 < value < np.inf:
         msg = f"{name} must be positive and finite, got {value}"
         raise ValueError(msg)
+
+
+def several(name: str, values: Any) -> list[Any]:
+    """Refuse what is not a list of things, one at least; return it as one.
+
+    Raises:
+        ValueError: none of them, or a single number or a string instead.
+    """
+    listed = isinstance(values, list | tuple | range)
+    if not listed and getattr(values, "ndim", 0) != 1:
+        msg = f"{name} must be a list, such as [1, 2], got {shown(values)}"
+        raise ValueError(msg)
+    found = list(values)
+    if not found:
+        msg = f"{name} must hold at least one of them, and is empty"
+        raise ValueError(msg)
+    return found
+
+
+def function(name: str, value: Any, remedy: str = "") -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if not callable(value):
+        hint = f"; {remedy}" if remedy else ""
+        msg = f"{name} must be a function, got {shown(value)}{hint}"
+        raise TypeError(msg)
+
+
+def linear_map(name: str, value: Any) -> None:
+    """Refuse what is no linear map V -> A V: a matrix is not, until it is wrapped.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    if not callable(value):
+        msg = (
+            f"{name} must be a linear map, got {type(value).__name__}; spmm.prepare "
+            "makes one of a sparse matrix, similarity.Dense of a dense one"
+        )
+        raise TypeError(msg)
+
+
+def instance(name: str, value: Any, kind: type, remedy: str) -> None:
+    """Refuse what is not of a kind of our own, and say where one comes from.
+
+    Raises:
+        TypeError: of another kind.
+    """
+    if not isinstance(value, kind):
+        msg = f"{name} must be a {kind.__name__}, got {shown(value)}; {remedy}"
+        raise TypeError(msg)
 
 
 def shape(name: str, array: npt.ArrayLike, expected: tuple[int, ...]) -> None:
@@ -90,6 +176,117 @@ def shape(name: str, array: npt.ArrayLike, expected: tuple[int, ...]) -> None:
         raise ValueError(msg)
 
 
+def rows(name: str, array: Any, expected: int) -> None:
+    """Refuse an array of another number of rows; it may be traced.
+
+    Raises:
+        ValueError: it has another, or none.
+    """
+    if np.shape(array)[:1] != (expected,):
+        msg = f"{name} must have {expected} rows, got shape {np.shape(array)}"
+        raise ValueError(msg)
+
+
+def square(name: str, array: Any) -> None:
+    """Refuse what is no square matrix; it may be traced.
+
+    Raises:
+        ValueError: of another shape.
+    """
+    found = array.shape if hasattr(array, "shape") else np.shape(array)
+    if len(found) != 2 or found[0] != found[1]:
+        msg = f"{name} must be a square matrix, got shape {found}"
+        raise ValueError(msg)
+
+
+def reals(name: str, values: Any) -> Any:
+    """Return an array on the host; refuse what does not hold real numbers.
+
+    Raises:
+        TypeError: strings, objects, complex numbers, or a ragged list.
+    """
+    try:  # a sparse matrix would be taken apart, entry by entry
+        sparse = hasattr(values, "nnz") or hasattr(values, "nse")
+        array = np.array(None) if sparse else np.asarray(values)
+    except (TypeError, ValueError):
+        array = np.array(None)
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        kind = array.dtype if array.ndim else type(values).__name__
+        msg = f"{name} must hold real numbers, got {kind}"
+        raise TypeError(msg)
+    return array
+
+
+def mask(name: str, given: Any, num_nodes: int, *, several: bool = False) -> Any:
+    """Refuse what is no boolean mask of the nodes, by type and shape; it may be traced.
+
+    Args:
+        name: for the sentence.
+        given: (n,), or (s, n) too if ``several`` are allowed.
+        num_nodes: n.
+        several: of as many splits.
+
+    Raises:
+        TypeError: not boolean.
+        ValueError: of another shape.
+    """
+    of_numpy = isinstance(getattr(given, "dtype", None), np.dtype)  # and of JAX
+    array = given if of_numpy else np.asarray(given)
+    if array.dtype != np.bool_:
+        like = array.shape[-1:] == (num_nodes,)
+        hint = ".astype(bool)" if like else "np.isin(np.arange(n), ids)"
+        of = "it" if like else "node ids"
+        msg = f"{name} must be boolean, got {array.dtype}; {hint} makes a mask of {of}"
+        raise TypeError(msg)
+    if array.ndim not in ({1, 2} if several else {1}) or array.shape[-1] != num_nodes:
+        also = f" or (s, {num_nodes})" if several else ""
+        msg = f"{name} must have shape ({num_nodes},){also}, got {array.shape}"
+        raise ValueError(msg)
+    return array
+
+
+def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
+    """Return a list of node ids, on the host; refuse a mask, and ids out of range.
+
+    Raises:
+        ValueError: no such list.
+    """
+    array = np.asarray(nodes)
+    if array.ndim != 1 or not (array.dtype.kind in "iu" or not array.size):
+        msg = (
+            f"{name} must be a list of node ids, got {array.dtype} of shape "
+            f"{array.shape}; np.flatnonzero(mask) makes one of a mask"
+        )
+        raise ValueError(msg)
+    outside = (array < 0) | (array >= num_nodes) if array.size else np.zeros(0, bool)
+    if outside.any():
+        bad = array[outside][0]
+        msg = (
+            f"{name}: node {bad} is not one of {num_nodes} nodes, 0 to {num_nodes - 1}"
+        )
+        raise ValueError(msg)
+    return array.astype(np.int64)
+
+
+def labels(name: str, given: Any, num_nodes: int | None = None) -> np.ndarray:
+    """Return class ids (n,), -1 where unknown, on the host.
+
+    Raises:
+        TypeError: not whole numbers.
+        ValueError: not one for each node.
+    """
+    array = np.asarray(given)
+    expected = (num_nodes,) if num_nodes is not None else (array.size,)
+    shape(name, array, expected)
+    if array.dtype.kind not in "iu" and array.size:
+        msg = (
+            f"{name} must be class ids, whole numbers with -1 where unknown, got "
+            f"{array.dtype}; np.unique(labels, return_inverse=True)[1] makes them"
+        )
+        raise TypeError(msg)
+    return array.astype(np.int64)
+
+
 def int32_indexable(num_rows: int, num_entries: int) -> None:
     """Refuse a sparse matrix that int32 indices cannot address.
 
@@ -97,10 +294,10 @@ def int32_indexable(num_rows: int, num_entries: int) -> None:
         ValueError: rows or entries exceed 2^31 - 1.
     """
     limit = np.iinfo(np.int32).max
-    for what, count in (("rows", num_rows), ("entries", num_entries)):
-        if count > limit:
+    for what, found in (("rows", num_rows), ("entries", num_entries)):
+        if found > limit:
             msg = (
-                f"the matrix has {count} {what}, more than int32 indices address "
+                f"the matrix has {found} {what}, more than int32 indices address "
                 f"({limit}); split it into row blocks"
             )
             raise ValueError(msg)

@@ -72,22 +72,23 @@ def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
     index = index.astype(np.int64)
     if num_nodes is None:
         num_nodes = int(index.max(initial=-1)) + 1
-    values = None if weights is None else np.asarray(weights, np.float64)
-    if values is not None and values.shape == (index.shape[1], 1):
-        values = values[:, 0]
+    values = None
+    if weights is not None:
+        values = _checks.reals("weights", weights).astype(np.float64)
+        values = values[:, 0] if values.shape == (index.shape[1], 1) else values
     return Entries(index[1], index[0], values, int(num_nodes))
 
 
 def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> Entries:
     coo = scipy.sparse.coo_array(matrix)
-    if coo.shape[0] != coo.shape[1] or num_nodes not in {None, coo.shape[0]}:
+    if coo.shape != 2 * coo.shape[:1] or num_nodes not in {None, coo.shape[0]}:
         msg = f"the sparse matrix must be n x n, got {coo.shape} for n = {num_nodes}"
         raise ValueError(msg)
     if weights is not None:
         msg = "a sparse matrix carries its own weights; leave weights out"
         raise ValueError(msg)
     stored = coo.data != 0
-    values = coo.data[stored].astype(np.float64)
+    values = _checks.reals("the sparse matrix", coo.data[stored]).astype(np.float64)
     index = np.stack([coo.col[stored], coo.row[stored]]).astype(np.int64)
     return _from_index(index, coo.shape[0], None if np.all(values == 1) else values)
 
@@ -105,7 +106,9 @@ def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
     values = None
     if weights is not None or any(w is not None for *_, w in triples):
         # Without the attribute an edge weighs 1, as networkx itself has it.
-        values = np.array([1.0 if w is None else w for *_, w in triples], np.float64)
+        found = [1.0 if w is None else w for *_, w in triples]
+        name = f"the edge attribute {weights or 'weight'!r}"
+        values = _checks.reals(name, found).astype(np.float64)
     index = index.reshape(-1, 2).T
     if not graph.is_directed():  # each edge is listed once, and counts both ways
         other = index[:, index[0] != index[1]][::-1]
@@ -123,7 +126,8 @@ def check(given: Entries, *, signed: bool) -> None:
             where = int(np.argmax(outside))
             msg = (
                 f"edge {where} names node {ids[where]}, but there are "
-                f"{given.num_nodes} nodes, 0 to {given.num_nodes - 1}"
+                f"{given.num_nodes} nodes, 0 to {given.num_nodes - 1}; pass a larger "
+                "num_nodes, or ids that begin at 0"
             )
             raise ValueError(msg)
     if given.weights is None:

@@ -44,9 +44,13 @@ def read(graph: Any) -> Given:
 
     Raises:
         ValueError: an object without its edges.
+        TypeError: a data set of ours, of which the edges are asked for.
     """
     if isinstance(graph, Given):
         return graph
+    if hasattr(graph, "edges") and hasattr(graph, "splits"):
+        msg = "pass the edges of the data set, data.edges, and its labels beside them"
+        raise TypeError(msg)
     if isinstance(graph, Mapping):
         keys = ("edge_index", "num_nodes", "node_feat")
         edges, total, features = (graph.get(key) for key in keys)
@@ -132,8 +136,15 @@ def codes(
     Raises:
         ValueError: several labels a node; labels that cannot be sorted, or whose
             missing ones have become strings.
+        TypeError: a dict.
     """
     values = labels
+    if isinstance(labels, Mapping):
+        msg = (
+            "labels must be a list in the order of the graph's nodes, got a dict; "
+            "[labels[node] for node in graph] makes one"
+        )
+        raise TypeError(msg)
     if isinstance(labels, list | tuple):  # numpy would make strings of all of them
         values = np.empty(len(labels), object)
         values[:] = labels
@@ -180,11 +191,14 @@ def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
     if array.dtype.kind not in "biu":
         msg = f"{name} must be a boolean mask or node ids, got {array.dtype}"
         hint = "; use .astype(bool) for a mask" if array.shape == (num_nodes,) else ""
+        if array.dtype.kind in "UO":
+            hint = "; ids are numbers from 0, in the order of the graph's nodes"
         raise TypeError(msg + hint)
     is_mask = array.dtype.kind == "b"
     if array.ndim != 1 or (is_mask and len(array) != num_nodes):
         msg = f"{name} must have shape ({num_nodes},), got {array.shape}"
-        hint = f"; pass one split, such as {name}[:, 0]" if array.ndim == 2 else ""
+        one = "[0]" if array.shape[1:] == (num_nodes,) else "[:, 0]"
+        hint = f"; pass one split, such as {name}{one}" if array.ndim == 2 else ""
         raise ValueError(msg + hint)
     if is_mask:
         return np.flatnonzero(array)

@@ -112,4 +112,12 @@ class OnGraph(Parameters):
 
 
 def _copied(model: Any) -> Any:
+    """Return an unfitted copy.
+
+    Raises:
+        TypeError: no model.
+    """
+    if not hasattr(model, "get_params") or isinstance(model, type):
+        msg = f"model must be an estimator, got {model!r}; ResidualPropagation() is one"
+        raise TypeError(msg)
     return type(model)(**copy.deepcopy(model.get_params(deep=False)))

@@ -68,6 +68,10 @@ def settings(params: dict[str, Any]) -> Settings:
     if not 0 < params["holdout"] < 1:
         msg = f"holdout must lie between 0 and 1, got {params['holdout']}"
         raise ValueError(msg)
+    for name in ("loss", "select", "method", "precision"):
+        if params[name] is None:
+            msg = f"{name} must be a name, got None; leave it out for the usual one"
+            raise ValueError(msg)
     _checks.count("seed", params["seed"], 0)
     metrics.by_name(params["metric"])
     names = {field.name for field in dataclasses.fields(Settings)} & set(params)
@@ -225,7 +229,10 @@ def _features(given: Any, num_nodes: int) -> Any:
         raise ValueError(msg)
     x = features.checked(x)
     if x.shape[0] != num_nodes:
-        msg = f"there are {x.shape[0]} rows of features for {num_nodes} nodes"
+        msg = (
+            f"there are {x.shape[0]} rows of features for {num_nodes} nodes; pass one "
+            "for each, in training or not"
+        )
         raise ValueError(msg)
     return x
 
@@ -235,10 +242,11 @@ def _initial(given: Any, num_nodes: int, classes: np.ndarray) -> Any:
 
     Raises:
         ValueError: another shape, or not finite.
+        TypeError: not real numbers.
     """
     if given is None:
         return None
-    start = _given.as_array(given)
+    start = _checks.reals("initial", _given.as_array(given))
     expected = (num_nodes, len(classes))
     if start.shape != expected:
         msg = (

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import memory, peaks, spmm
+from gnnrp import _checks, memory, peaks, spmm
 from gnnrp.propagation import label, residual, similarity
-from gnnrp.propagation.problem import Problem, judge, make_problem
+from gnnrp.propagation.problem import Problem, as_split, judge, make_problem
 from gnnrp.types import MetricFn, Split
 
 LP_ITERATIONS = (*range(1, 11), 20, 50)
@@ -45,8 +45,14 @@ def run(
     whichever has the best mean validation score. Plain RP starts from the best k <= 10:
     S = A^k, η = 1, 100 steps, whose first step is label propagation.
 
+    Raises:
+        ValueError: targets or masks that do not fit.
+        TypeError: what is no linear map, or no split.
+
     Source: Proposition 3.1.
     """
+    _checks.linear_map("the matrix", matrix)
+    splits = as_split(splits)
     problem = make_problem(targets, splits)
     lines = {
         "majority": _majority(problem, metric),
@@ -77,8 +83,9 @@ def check_memory(
 
     Raises:
         ValueError: it would not.
+        TypeError: no split.
     """
-    train, val, test = splits
+    train, val, test = map(np.atleast_2d, as_split(splits))
     sizes = peaks.Sizes(
         *targets.shape,
         num_splits=len(train),

@@ -1,15 +1,19 @@
 """The command line, ``gnnrp``: flags to a command, its errors to one line."""
 
 import contextlib
+import dataclasses
+import difflib
 import io
 import re
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from typing import Any
 
 import tyro
 
-from gnnrp.commands import Command, streams
+from gnnrp import _checks
+from gnnrp.commands import COMMANDS, Command, streams
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+_PLAIN = {
+    "invalid literal for int() with base 10: ": "it takes a whole number, got ",
+    "could not convert string to float: ": "it takes a number, got ",
+    "Could not find valid parse for arguments: ": "it takes whole numbers, got ",
+}
+"""What Python and tyro say of values, and how it is said here."""
+
+
 class _UsageError(Exception):
     """Flags that cannot be read."""
 
@@ -66,14 +78,63 @@ def _parse(arguments: Sequence[str] | None) -> Command:
     except SystemExit as stop:
         if stop.code in {0, None}:
             raise
-        raise _UsageError(_complaint(complaint.getvalue())) from None
+        given = sys.argv[1:] if arguments is None else arguments
+        told = _unknown(given) or _complaint(complaint.getvalue())
+        raise _UsageError(told) from None
+
+
+def _unknown(arguments: Sequence[str]) -> str | None:
+    """Return what is wrong with names of commands and flags, if it is that."""
+    if not arguments or arguments[0].startswith("-"):
+        return f"name a command first: {', '.join(COMMANDS)}; see gnnrp --help"
+    own = arguments[0]
+    try:
+        _checks.one_of("the command", own, COMMANDS)
+    except ValueError as error:
+        return str(error)
+    flags = {name: _flags(command) for name, command in COMMANDS.items()}
+    for argument in arguments[1:]:
+        flag = argument.partition("=")[0].replace("_", "-")
+        if not re.match(r"--[a-z]", flag) or flag in flags[own]:
+            continue
+        owners = [name for name in COMMANDS if flag in flags[name]]
+        near = difflib.get_close_matches(flag, flags[own], n=1)
+        hint = f"see gnnrp {own} --help"
+        if owners:
+            hint = f"it is a flag of {', '.join(owners)}"
+        elif near:
+            hint = f"did you mean {near[0]}?"
+        return f"{own} has no {flag}; {hint}"
+    return None
+
+
+def _flags(command: Any) -> set[str]:
+    """Return the flags of a command; what is true or false has two."""
+    found = {"--help"}
+    for field in dataclasses.fields(command):
+        name = field.name.replace("_", "-")
+        found |= {f"--{name}", f"--no-{name}"} if field.type is bool else {f"--{name}"}
+    return found
 
 
 def _complaint(box: str) -> str:
     """Return what a box of tyro says: neither its title nor its advice."""
-    inside = box.splitlines()[1:]
-    rules = [i for i, line in enumerate(inside) if re.match(r"[│|] ?[─-]{3}", line)]
-    return _one_line("\n".join(inside[: rules[0] if rules else None]))
+    inside = [""]  # the parts between its rules
+    for line in box.splitlines()[1:]:
+        if re.match(r"[ │|]*[─-]{3}", line):
+            inside.append("")
+        else:
+            inside[-1] += f"{line}\n"
+    text = next(filter(None, map(_one_line, inside)), "")
+    if choice := re.match(r"invalid choice '(.*)' for .*'(--.*)'\. .*\((.*)\)", text):
+        value, flag, allowed = choice.groups()
+        try:
+            _checks.one_of(flag, value, re.findall(r"'(.*?)'", allowed))
+        except ValueError as error:
+            return str(error)
+    for words, plain in _PLAIN.items():
+        text = text.replace(words, plain)
+    return text
 
 
 def _one_line(text: str) -> str:

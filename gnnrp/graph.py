@@ -162,14 +162,20 @@ def normalize(
             without any edge then has degree 0 and a zero row: 1 / 0 counts as 0.
 
     Raises:
-        ValueError: unknown normalization, negative or infinite ``self_loops``.
+        ValueError: unknown normalization, negative or infinite ``self_loops``, or W
+            not square or not finite.
+        TypeError: W is not sparse, or of complex numbers.
 
     Source: Section 2 (the paper's A); the others are common practice.
     """
     _checks.one_of("normalization", normalization, NORMALIZATIONS)
     _checks.inside("self_loops", self_loops, 0, np.finfo(np.float64).max)
-    num_nodes = raw_adjacency.shape[0]
-    with_loops = raw_adjacency.astype(np.float64)
+    with_loops = to_scipy(raw_adjacency).astype(np.float64, copy=False)
+    _checks.square("W", with_loops)
+    if not np.isfinite(with_loops.data).all():
+        msg = "W must be finite, and holds NaN or infinity; drop or mend these entries"
+        raise ValueError(msg)
+    num_nodes = with_loops.shape[0]
     if self_loops:
         loops = scipy.sparse.eye_array(num_nodes, format="csr") * self_loops
         with_loops = scipy.sparse.csr_array(with_loops + loops)
@@ -220,6 +226,7 @@ def thinned(
     """
     _checks.inside("drop", drop, 0, 1)
     _checks.one_of("manner", manner, MANNERS)
+    seed = _checks.count("seed", seed, 0)
     upper = scipy.sparse.triu(raw_adjacency(edges, num_nodes), format="coo")
     luck = np.random.default_rng(seed).random((2, upper.nnz))
     least = luck.max(axis=0) if manner == "directed" else luck[0]
@@ -232,7 +239,14 @@ def thinned(
 
 
 def to_bcoo(matrix: scipy.sparse.csr_array) -> sparse.BCOO:
-    """Return the matrix as BCOO, entries sorted and unique."""
+    """Return the matrix as BCOO, entries sorted and unique.
+
+    Raises:
+        ValueError: more rows or entries than int32 addresses.
+        TypeError: not sparse, or of complex numbers.
+    """
+    matrix = to_scipy(matrix)
+    matrix.sum_duplicates()
     _checks.int32_indexable(max(matrix.shape[0], matrix.shape[1]), matrix.nnz)
     coo = matrix.tocoo()
     indices = np.stack([coo.row, coo.col], axis=1).astype(np.int32)
@@ -249,11 +263,17 @@ def to_jraph(adjacency: Any, nodes: Any = None) -> "jraph.GraphsTuple":
 
     Args:
         adjacency: A_ij becomes an edge from sender j to receiver i.
-        nodes: node features to carry along.
+        nodes: node features to carry along, (n, d).
+
+    Raises:
+        ValueError: another number of rows of features.
+        TypeError: an adjacency that is not sparse.
     """
     import jraph
 
     coo = to_scipy(adjacency).tocoo()
+    if nodes is not None:
+        _checks.rows("nodes", nodes, coo.shape[0])
     return jraph.GraphsTuple(
         nodes=nodes,
         edges=jnp.asarray(coo.data),

@@ -14,6 +14,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from gnnrp import _checks
+
 LACK = "for lack of memory"
 """Words that stand in every reason why a smaller form was taken."""
 
@@ -38,7 +40,8 @@ def parse(text: str) -> int:
     Raises:
         ValueError: no such size, or none at all.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text, re.IGNORECASE)
+    pattern = r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]*)\s*"
+    found = re.fullmatch(pattern, str(text), re.IGNORECASE)
     unit = found and _UNITS.get(found[2].upper() or "B")
     size = int(float(found[1]) * unit) if found and unit else 0
     if size < 1:
@@ -58,8 +61,17 @@ def room(max_bytes: int | None = None) -> Room:
 
     Args:
         max_bytes: what may be held in all, if the caller says so.
+
+    Raises:
+        ValueError: not a number of bytes.
+        TypeError: a string; ``parse`` reads it.
     """
     found = []
+    if isinstance(max_bytes, str):
+        msg = f"max_bytes must be a number, got {max_bytes!r}; see memory.parse"
+        raise TypeError(msg)
+    if max_bytes is not None:
+        max_bytes = _checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
     stats = jax.local_devices()[0].memory_stats() or {}  # none of a CPU
     on_host = held()
     if "bytes_limit" in stats:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks
 
 
 def accuracy(
@@ -17,10 +17,16 @@ def accuracy(
     Ties go to the first class, so a row that no label reached counts as class 0. NaN if
     the mask is empty or the largest score is NaN or infinite, so that a diverged run
     never wins.
+
+    Raises:
+        ValueError: shapes that do not fit.
+        TypeError: a mask that is not boolean.
     """
+    scores, mask = _checked(scores, targets, mask)
     hits = jnp.argmax(scores, axis=-1) == jnp.argmax(targets, axis=-1)
     share = jnp.sum(hits & mask) / jnp.sum(mask)
-    return jnp.where(jnp.isfinite(jnp.max(scores)), share, jnp.nan).astype(scores.dtype)
+    finite = jnp.isfinite(jnp.max(scores, initial=-jnp.inf))
+    return jnp.where(finite, share, jnp.nan).astype(scores.dtype)
 
 
 def roc_auc(
@@ -32,15 +38,19 @@ def roc_auc(
     scores higher, ties counted as half. Targets are 1, 0, or NaN where unknown, which
     are left out. Tasks without both classes are left out of the mean; NaN if none
     remains or the largest score is NaN or infinite.
+
+    Raises:
+        ValueError: shapes that do not fit.
+        TypeError: a mask that is not boolean.
     """
-    scores = jnp.asarray(scores)
+    scores, mask = _checked(scores, targets, mask)
     if scores.dtype not in {jnp.dtype("float32"), jnp.dtype("float64")}:
         scores = scores.astype(jnp.float32)
     known = mask[:, None] & jnp.isfinite(targets)
     areas = jax.vmap(_area, in_axes=1)(scores, known & (targets > 0), known)
     defined = jnp.isfinite(areas)
     mean = jnp.sum(jnp.where(defined, areas, 0)) / jnp.sum(defined, dtype=areas.dtype)
-    finite = jnp.isfinite(jnp.max(scores))
+    finite = jnp.isfinite(jnp.max(scores, initial=-jnp.inf))
     return jnp.where(finite, mean, jnp.nan).astype(scores.dtype)
 
 
@@ -51,8 +61,13 @@ def roc_auc_to_round_off(
 
     ε is that of the dtype: 2e-5 in float32, 4e-11 in float64. Nodes that a graph's
     symmetry gives one score are then tied, where else round-off would rank them.
+
+    Raises:
+        ValueError: shapes that do not fit.
+        TypeError: a mask that is not boolean.
     """
-    largest = jnp.max(jnp.abs(scores), axis=0)
+    scores, mask = _checked(scores, targets, mask)
+    largest = jnp.max(jnp.abs(scores), axis=0, initial=0)
     unit = largest * jnp.finfo(scores.dtype).eps ** (2 / 3)
     rounded = jnp.where(unit > 0, jnp.round(scores / unit), scores)
     return roc_auc(rounded, targets, mask)
@@ -67,6 +82,27 @@ def by_name(name: str) -> Callable:
     known = {"accuracy": accuracy, "roc_auc": roc_auc_to_round_off}
     _checks.one_of("metric", name, known)
     return known[name]
+
+
+def _checked(
+    scores: Array, targets: Array, mask: Array
+) -> tuple[Float[Array, "n c"], Bool[Array, " n"]]:
+    """Return scores as floats, and the mask; only shapes and types are looked at.
+
+    Raises:
+        ValueError: shapes that do not fit.
+        TypeError: a mask that is not boolean.
+    """
+    scores = _arrays.real("scores", scores)
+    if scores.ndim != 2 or not scores.shape[1] or jnp.shape(targets) != scores.shape:
+        msg = (
+            "scores and targets must be of one shape (n, c), got "
+            f"{scores.shape} and {jnp.shape(targets)}; jax.nn.one_hot makes targets "
+            "of labels"
+        )
+        raise ValueError(msg)
+    mask = jnp.asarray(_checks.mask("the mask", mask, len(scores)))
+    return _arrays.floating("scores", scores), mask
 
 
 def _area(

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from gnnrp import (
+    _checks,
     baselines,
     checkpoints,
     datasets,
@@ -68,7 +69,10 @@ def run(
     Raises:
         ValueError: a feature kernel for a data set without features; what does not fit
             the memory.
+        TypeError: no data set, no settings.
     """
+    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
+    _checks.instance("settings", settings, Settings, "presets.settings makes one")
     if settings.kernel is not None and dataset.features is None:
         msg = f"{dataset.name} has no features here; use plain RP (kernel none)"
         raise ValueError(msg)
@@ -183,7 +187,9 @@ def build_similarity(
 
     Raises:
         ValueError: features that do not fit the graph or the kernel.
+        TypeError: what is no linear map.
     """
+    _checks.linear_map("the matrix", matrix)
     room = memory.room(max_bytes)
     return _similarity(matrix, node_features, settings, num_train, room)[0]
 

@@ -76,7 +76,9 @@ def write(
     Raises:
         OSError: the folder cannot be written.
         ValueError: a folder that holds something; more parts than nodes.
+        TypeError: no data set.
     """
+    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     _checks.count("parts", num_parts, 1, dataset.num_nodes)
     folder = Path(folder)
     checkpoints.prepare(folder)

@@ -18,7 +18,7 @@ import scipy.sparse
 from jax.experimental import sparse
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import _checks, _order
+from gnnrp import _arrays, _checks, _order
 from gnnrp._spmm_rules import KERNELS, Pattern, as_pattern, product, product_dtype
 
 BACKENDS = tuple(KERNELS)
@@ -58,30 +58,32 @@ def prepare(
             equal indices are summed.
         backend: "bcsr" (JAX's CPU kernel), "bcoo" (cuSPARSE on NVIDIA GPUs, if JAX's
             flag jax_bcoo_cusparse_lowering is set) or "segment_sum"; "auto" takes the
-            first on CPU, the second where the flag makes it fast, else the last.
+            first on CPU, the second where the flag makes it fast, else the last. On CPU
+            all give the same bits each time. On GPUs "segment_sum" adds by atomics, in
+            an order that varies with the run, unless XLA_FLAGS holds
+            --xla_gpu_deterministic_ops=true; of cuSPARSE nothing is promised.
         reorder: store the nodes in an order that brings neighbors closer, which needs a
             symmetric pattern. If left out, this is done where it pays: from 2^15 nodes
             on, if it does.
 
     Raises:
-        ValueError: unknown back end, more rows or entries than int32 addresses, or
-            ``reorder`` for a pattern that is not symmetric.
+        ValueError: unknown back end, more rows or entries than int32 addresses, entries
+            that are not finite, or ``reorder`` for a pattern that is not symmetric.
         TypeError: not sparse, or of complex numbers.
     """
     _checks.one_of("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
         backend = _fastest()
-    if not (isinstance(adjacency, sparse.BCOO) or scipy.sparse.issparse(adjacency)):
-        msg = (
-            f"adjacency must be a BCOO or a scipy sparse matrix, got "
-            f"{type(adjacency).__name__}; scipy.sparse.csr_array(...) makes one"
-        )
-        raise TypeError(msg)
+    _check_sparse(adjacency)
     given = cast(Any, adjacency)  # scipy.sparse has no types
     entries = given.nse if isinstance(adjacency, sparse.BCOO) else given.nnz
     _checks.int32_indexable(max(given.shape), entries)
     csr = to_scipy(adjacency)
     csr.sum_duplicates()
+    if not np.isfinite(csr.data).all():
+        row = np.searchsorted(csr.indptr, np.argmin(np.isfinite(csr.data)), "right") - 1
+        msg = f"the entries must be finite, and row {row} has one that is not"
+        raise ValueError(msg)
     csc = csr.tocsc()
     csc.sort_indices()
     order = None
@@ -135,11 +137,15 @@ def to_scipy(
     """Return a copy as a scipy CSR array of floats, on the host.
 
     Raises:
-        TypeError: complex entries.
+        ValueError: not a matrix.
+        TypeError: not sparse, or complex entries.
     """
+    _check_sparse(adjacency)
     if isinstance(adjacency, sparse.BCOO):
         rows, columns = np.asarray(adjacency.indices).T
-        entries = (np.asarray(adjacency.data), (rows, columns))
+        # JAX pads with indices beyond the shape, which stand for nothing.
+        kept = (rows < adjacency.shape[0]) & (columns < adjacency.shape[1])
+        entries = (np.asarray(adjacency.data)[kept], (rows[kept], columns[kept]))
         csr = scipy.sparse.coo_array(entries, shape=adjacency.shape).tocsr()
     else:
         csr = scipy.sparse.csr_array(adjacency, copy=True)
@@ -149,6 +155,25 @@ def to_scipy(
         msg = f"the entries must be real, got {csr.dtype}"
         raise TypeError(msg)
     return scipy.sparse.csr_array(csr.astype(np.float64))
+
+
+def _check_sparse(adjacency: Any) -> None:
+    """Refuse what is no sparse matrix.
+
+    Raises:
+        ValueError: a sparse array that is not a matrix.
+        TypeError: not sparse.
+    """
+    if not (isinstance(adjacency, sparse.BCOO) or scipy.sparse.issparse(adjacency)):
+        msg = (
+            f"adjacency must be a BCOO or a scipy sparse matrix, got "
+            f"{type(adjacency).__name__}; scipy.sparse.csr_array(...) makes one"
+        )
+        raise TypeError(msg)
+    blocks = isinstance(adjacency, sparse.BCOO) and adjacency.n_sparse != 2
+    if blocks or adjacency.ndim != 2:
+        msg = f"adjacency must be a sparse matrix, got shape {adjacency.shape}"
+        raise ValueError(msg)
 
 
 def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:
@@ -169,7 +194,7 @@ def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:
         TypeError: a side of complex numbers.
     """
     # numpy's float64 becomes JAX's float
-    return iterate(matrix, lambda new, *_: new, jnp.asarray(v), 1)
+    return iterate(matrix, lambda new, *_: new, _arrays.real("V", v), 1)
 
 
 def on_support(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
@@ -186,12 +211,8 @@ def on_support(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
         ValueError: the mask does not fit.
         TypeError: it is not boolean.
     """
-    if support.dtype != np.bool_:
-        msg = f"the support must be boolean, got {support.dtype}; see .astype(bool)"
-        raise TypeError(msg)
-    if support.shape != matrix.shape[1:]:
-        msg = f"the support must have shape {matrix.shape[1:]}, got {support.shape}"
-        raise ValueError(msg)
+    _checks.instance("matrix", matrix, Matrix, "spmm.prepare makes one")
+    support = _checks.mask("the support", support, matrix.shape[1])
     if matrix.order is not None:
         support = support[np.asarray(matrix.order[0])]
     columns, rows = (np.asarray(part) for part in matrix.pattern[1::-1])
@@ -270,14 +291,10 @@ def iterate(
         ValueError: the shapes do not fit; a negative number of steps.
         TypeError: a side of complex numbers; what is no linear map.
     """
-    v = jnp.asarray(v)
+    _checks.linear_map("the matrix", matrix)
+    _checks.function("update_fn", update_fn)
+    v = _arrays.real("V", v)
     num_steps = _checks.count("num_steps", num_steps, 0)
-    if not callable(matrix):
-        msg = (
-            f"the matrix must be a linear map, got {type(matrix).__name__}; "
-            "spmm.prepare makes one of a sparse matrix"
-        )
-        raise TypeError(msg)
     if not isinstance(matrix, Matrix):
         return jax.lax.fori_loop(
             0, num_steps, lambda _, w: update_fn(matrix(w), w, v), v

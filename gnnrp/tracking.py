@@ -12,7 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import _checks, _tracked, checkpoints, graph, metrics, records, spmm
+from gnnrp import (
+    _checks,
+    _tracked,
+    checkpoints,
+    datasets,
+    graph,
+    metrics,
+    records,
+    spmm,
+)
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features, structured
 from gnnrp.models import gnn, objectives, training
@@ -72,7 +81,12 @@ PAPER: dict[str, Settings] = {
 
 
 def settings(name: str) -> Settings:
-    """Return the paper's settings of a data set, or those of the nearest one."""
+    """Return the paper's settings of a data set, or those of the nearest one.
+
+    Raises:
+        ValueError: unknown name.
+    """
+    _checks.one_of("dataset", name, datasets.names())
     near = "texas" if name in {"cornell", "wisconsin"} else "cora"
     return PAPER.get(name, PAPER[near])
 
@@ -109,9 +123,12 @@ def run(
     Raises:
         ValueError: a data set of several tasks; kernels that do not fit; a folder of
             another run.
+        TypeError: no data set, no settings.
 
     Source: Section 6, App. D.2.
     """
+    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
+    _checks.instance("settings", settings, Settings, "tracking.settings makes one")
     began = time.perf_counter()
     if folder is not None:
         folder = Path(folder)

@@ -47,10 +47,7 @@ class Settings:
         Raises:
             ValueError: a value out of its range.
         """
-        if not self.depths:
-            msg = "depths must hold at least one depth"
-            raise ValueError(msg)
-        for depth in self.depths:
+        for depth in _checks.several("depths", self.depths):
             _checks.count("depth", depth, 1, 1000)
         activations.by_name(self.activation)
         _checks.one_of("bias", self.bias, gntk.BIASES)
@@ -80,9 +77,12 @@ def run(
 
     Raises:
         ValueError: a kernel that does not fit.
+        TypeError: no data set, no settings.
 
     Source: Def. 4.1; Theorem 3.2 for the end of training.
     """
+    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
+    _checks.instance("settings", settings, Settings, "wide.Settings() makes one")
     began = time.perf_counter()
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
     num_train = int(dataset.splits.train.sum(axis=1).max())

@@ -148,7 +148,7 @@ def test_types_are_promoted_as_by_the_recursion():
 
 def test_a_gram_matrix_that_is_not_square_is_refused():
     P, G = world()
-    with pytest.raises(ValueError, match=r"gram must have shape"):
+    with pytest.raises(ValueError, match=r"gram must be a square matrix"):
         generators.unchecked(blocked.gcn, P, G[:, :4], depth=2)
 
 

@@ -67,7 +67,7 @@ def test_no_split_is_refused(world):
 @pytest.mark.parametrize("index", [[-1], [0, N]])
 def test_columns_that_do_not_exist_are_refused(world, index):
     S = similarity.Dense(jnp.asarray(world[0]))
-    with pytest.raises(ValueError, match=f"column {index[-1]} is not one of {N}"):
+    with pytest.raises(ValueError, match=f"index: node {index[-1]} is not one of {N}"):
         similarity.columns(S, np.array(index), N)
 
 

@@ -15,7 +15,8 @@ COMMAND = (sys.executable, "-m", "gnnrp.cli")
 
 
 def gnnrp(*arguments, cwd, **more):
-    environment = os.environ | {"GNNRP_DATA": "", "XDG_CACHE_HOME": f"{cwd}-cache"}
+    environment = os.environ | more.pop("environment", {})
+    environment |= {"GNNRP_DATA": "", "XDG_CACHE_HOME": f"{cwd}-cache"}
     environment["MPLCONFIGDIR"] = mpl.get_cachedir()  # or it looks for all fonts
     return subprocess.run(
         [*COMMAND, *arguments],
@@ -84,14 +85,57 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
             "rp --gamma 1 --bandwidth 1",
             "--bandwidth is of the Gaussian kernel, and instead of --gamma",
         ),
-        ("rp --kernel gausian", "gausian"),
-        ("rp --no-such-flag", "--no-such-flag"),
-        ("rp --power many", "many"),
+        ("rp --kernel gausian", "got 'gausian'; did you mean 'gaussian'?"),
+        ("rp --no-such-flag", "rp has no --no-such-flag; see gnnrp rp --help"),
+        ("rp --powr 3", "rp has no --powr; did you mean --power?"),
+        ("rp --depths 2", "rp has no --depths; it is a flag of gntk"),
+        ("rp --power many", "it takes a whole number, got 'many'"),
+        ("rp --power 1.5", "it takes a whole number, got '1.5'"),
+        ("rp --step-size 1,5", "it takes a number, got '1,5'"),
+        ("rp --step-size", "'--step-size'"),
+        ("rp --dataset cora --no-download --power -1", "power must be at least 0"),
+        ("rp --split x", "--split: it takes a whole number, got 'x'"),
+        ("rp --split 99", "split must be at most 0, got 99"),
+        ("rp --seed -1", "seed must be at least 0"),
+        ("rp --max-memory 8XB", "a size must be like 8GB"),
+        ("rp --max-memory 1KB", "take a smaller graph"),
+        ("rp --patience 0", "patience must be at least 1"),
+        ("rp --gamma nan", "gamma must be positive"),
+        ("rp --bandwidth 0", "bandwidth must be positive"),
+        ("rp --kernel none --gamma 1", "--gamma does not apply to the kernel none"),
+        ("rp --resume", "--resume needs --folder"),
+        ("rp --checkpoint-seconds 5", "--checkpoint-seconds needs --folder"),
+        ("rp --checkpoint-seconds nan --folder f", "checkpoint_seconds must be"),
+        ("rp --hosts a,b", "need --shards"),
+        ("rp --shards nowhere --split 0", "--split does not go with --shards"),
+        ("rp cora", "cora"),
+        ("gntk --depths 0", "depth must be at least 1"),
+        ("gntk --depths", "depths must hold at least one"),
+        ("gntk --depths x", "it takes whole numbers, got ['x']"),
+        ("gntk --power 3", "gntk has no --power; it is a flag of rp"),
+        ("gntk --activation rleu", "did you mean 'relu'?"),
+        ("gntk --bias-std 2", "--bias-std needs a bias"),
+        ("gntk --bias after --bias-std nan", "bias_std must be at least 0, got nan"),
+        ("gntk --max-memory 10MB", "or blocks of the kernel"),
+        ("ntk --depth 4", "depth must be at most 3"),
+        ("ntk --dataset cora --no-download --width 0", "width must be at least 1"),
+        ("ntk --momentum 2", "momentum must lie in [0, 1]"),
+        ("ntk --num-graphs 1", "num_graphs must be at least 2"),
+        ("ntk --reduce full", "--reduce must be one of trace, sum, pseudo"),
+        ("ntk --dataset coraa", "did you mean 'cora'"),
+        ("datasets --dataset cora", "it is a flag of rp, gntk, ntk, partition"),
+        ("datasets --jsn", "did you mean --json?"),
+        ("partition", "--parts"),
+        ("partition --parts 0 --folder f", "parts must be at least 1"),
+        ("partition --parts 9999 --folder f", "parts must be at most 2000"),
+        ("partition --parts 2 --folder f --dataset coraa", "did you mean 'cora'"),
         ("rp --loss softmax --method exact", "only the squared loss"),
         ("rp --plot nowhere/curve.png", "nowhere"),
         ("rp --dataset cora --no-download", "ind.cora"),
-        ("", "rp"),
-        ("frobnicate", "frobnicate"),
+        ("", "name a command first: rp, gntk"),
+        ("--json", "name a command first: rp, gntk"),
+        ("frobnicate", "the command must be one of rp, gntk"),
+        ("rpp", "did you mean 'rp'?"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
@@ -106,6 +150,20 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert named in printed.err
     assert len(printed.err.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_terminal_without_box_drawing_is_told_the_same(tmp_path):
+    told = [
+        gnnrp(
+            *("rp", "--power", "x"),
+            cwd=tmp_path,
+            environment={"PYTHONIOENCODING": encoding},
+        ).stderr
+        for encoding in ("ascii", "utf8")
+    ]
+    assert told[0] == told[1]
+    assert "--power" in told[0]
+    assert "---" not in told[0]
 
 
 def test_debug_shows_the_traceback(tmp_path):

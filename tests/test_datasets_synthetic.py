@@ -36,7 +36,7 @@ def test_bad_fractions_are_refused(fractions):
 def test_public_splits_refuse_overlap_by_node():
     with pytest.raises(ValueError, match="test node 1 is in another part"):
         splits.public(4, [0, 1], [2], [3, 1])
-    with pytest.raises(ValueError, match="val node 4"):
+    with pytest.raises(ValueError, match="val: node 4 is not one of 4"):
         splits.public(4, [0, 1], [4], [3])
 
 

@@ -101,7 +101,7 @@ def test_empty_sides_give_empty_blocks():
         ({"depth": 0}, "depth must be at least 1, got 0"),
         ({"rows": [0, N]}, "node 40 is not one of 40"),
         ({"columns": [-1]}, "node -1 is not one of 40"),
-        ({"rows": np.ones(N, bool)}, "list of whole numbers, got bool"),
+        ({"rows": np.ones(N, bool)}, "list of node ids, got bool"),
         ({"rows": [[1]]}, r"of shape \(1, 1\)"),
         (
             {"features": np.ones((3, 2))},
@@ -123,7 +123,9 @@ def test_what_makes_no_block_is_refused(change, message):
 
 def test_adjacencies_that_are_not_square_or_not_sparse_are_refused():
     P, X = world()
-    with pytest.raises(ValueError, match=r"must be square, got \(30, 40\)"):
+    with pytest.raises(
+        ValueError, match=r"must be a square matrix, got shape \(30, 40\)"
+    ):
         local.gcn(P[:30], X, [0], [1], depth=2)
     with pytest.raises(TypeError, match="scipy sparse matrix, got Matrix"):
         local.gcn(spmm.prepare(P), X, [0], [1], depth=2)

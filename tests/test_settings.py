@@ -115,7 +115,7 @@ def test_a_submatrix_is_not_the_subgraph_normalized_anew():
 
 
 def test_training_nodes_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="training node 9 is not one of 5"):
+    with pytest.raises(ValueError, match="index: node 9 is not one of 5"):
         settings.across(
             of_depth(1),
             jnp.eye(5),

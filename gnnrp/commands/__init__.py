@@ -10,6 +10,13 @@ from gnnrp.commands.ntk import Ntk
 from gnnrp.commands.partition import Partition
 from gnnrp.commands.rp import Rp
 
+COMMANDS = {
+    "rp": Rp,
+    "gntk": Gntk,
+    "ntk": Ntk,
+    "partition": Partition,
+    "datasets": Datasets,
+}
 Command = (
     Annotated[Rp, tyro.conf.subcommand("rp")]
     | Annotated[Gntk, tyro.conf.subcommand("gntk")]

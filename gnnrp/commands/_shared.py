@@ -10,9 +10,8 @@ import tyro
 # JAX and scipy are imported by the commands that need them, so that help is instant.
 
 
-def setting(kind: Any) -> Any:
-    """Return how a flag is read that, left out, stays as published."""
-    hint = "(default: as published)"
+def setting(kind: Any, hint: str = "(default: as published)") -> Any:
+    """Return how a flag is read that, left out, is what the hint says."""
     return tyro.conf.arg(constructor=kind, help_behavior_hint=hint)
 
 
@@ -21,6 +20,7 @@ CHECKPOINTS = "checkpoints"
 Precision = Literal["float32", "float64"]
 OptionalFloat = Annotated[float | None, setting(float)]
 OptionalInt = Annotated[int | None, setting(int)]
+OneSplit = Annotated[int | None, setting(int, "(default: all)")]
 OptionalSize = Annotated[
     str | None,
     tyro.conf.arg(
@@ -41,7 +41,7 @@ class OnData:
     """Where the files are; then $GNNRP_DATA and the user cache are searched."""
     download: bool = True
     """Fetch missing files into the user cache, checked by SHA-256; OGB's by ogb."""
-    split: int | None = None
+    split: OneSplit = None
     """Only this one of the splits, counted from 0."""
     seed: int = 0
     """Of random splits and of the generated graph."""
@@ -97,8 +97,14 @@ class Kept(OnData):
             if self.resume:
                 msg = "--resume needs --folder, where the run is"
                 raise ValueError(msg)
+            if self.checkpoint_seconds != Kept.checkpoint_seconds:
+                msg = "--checkpoint-seconds needs --folder, where checkpoints go"
+                raise ValueError(msg)
             return
-        from gnnrp import _writing, checkpoints
+        from gnnrp import _checks, _writing
+
+        _checks.at_least("checkpoint_seconds", self.checkpoint_seconds, 0)
+        from gnnrp import checkpoints
 
         _writing.try_folder(self.folder)
         if not self.resume and checkpoints.started(self.folder / CHECKPOINTS):

@@ -30,13 +30,20 @@ class Gntk(OnData):
     """Of the kernels."""
 
     def run(self) -> None:
-        """Load, run, and print."""
+        """Load, run, and print.
+
+        Raises:
+            ValueError: settings or data that do not serve.
+        """
         from contextlib import nullcontext
 
         import jax
 
         from gnnrp import records, tables, wide
 
+        if self.bias == "none" and self.bias_std != Gntk.bias_std:
+            msg = "--bias-std needs a bias: --bias before, or --bias after"
+            raise ValueError(msg)
         settings = wide.Settings(
             self.depths, self.activation, self.bias, self.bias_std, self.num_steps
         )

@@ -60,7 +60,7 @@ class Ntk(Kept):
 
         self.check_folder()
         target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)
-        max_bytes = self.max_bytes()
+        settings, max_bytes = self._settings(self.dataset), self.max_bytes()
         dataset = self.load_dataset()
 
         def mixed(share: float) -> Any:
@@ -69,7 +69,7 @@ class Ntk(Kept):
         with Bar(quiet=self.quiet) as progress:
             record = tracking.run(
                 dataset,
-                self._settings(dataset.name),
+                settings,
                 family=mixed if dataset.name == "sbm" else None,
                 folder=self.folder,
                 checkpoint_seconds=self.checkpoint_seconds,

@@ -65,8 +65,8 @@ class Rp(Kept):
     shards: Path | None = None
     """A graph in parts, from `gnnrp partition`, instead of a data set: plain RP."""
     hosts: str | None = None
-    """`NAME,NAME,...` with --shards, the first perhaps `NAME:PORT`; or `auto`."""
-    host: int | None = None
+    """With --shards: `NAME,NAME,...`, the first perhaps `NAME:PORT`; or `auto`."""
+    host: Annotated[int | None, setting(int, "(default: by name)")] = None
     """Which of --hosts this is, from 0; told by the machine's name if left out."""
 
     def run(self) -> None:
@@ -85,6 +85,7 @@ class Rp(Kept):
 
         self.check_folder()
         target = target_path(self.plot, f"rp-{self.dataset}.png", quiet=self.json)
+        self._settings(self.dataset, has_features=True)  # refused before files are read
         began, max_bytes = time.perf_counter(), self.max_bytes()
         dataset = self.load_dataset()
         loaded = time.perf_counter() - began

@@ -106,7 +106,9 @@ def with_split(dataset: Dataset, index: int) -> Dataset:
 
     Raises:
         ValueError: it has no such split.
+        TypeError: no data set.
     """
+    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     index = _checks.count("split", index, 0, len(dataset.splits.train) - 1)
     return dataset._replace(
         splits=Split(*(part[index : index + 1] for part in dataset.splits))
@@ -122,7 +124,9 @@ def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
 
     Raises:
         ValueError: a label that is no class, or none where a mask needs one.
+        TypeError: no data set.
     """
+    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     labels = dataset.labels
     if labels.ndim == 2:
         return labels.astype(np.float32)

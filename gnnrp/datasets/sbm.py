@@ -56,10 +56,13 @@ def generate(
         ("homophilic_fraction", homophilic_fraction),
     ):
         _checks.inside(name, value, 0.0, 1.0)
-    for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
-        _checks.at_least(name, value, 1)
-    _checks.inside("num_informative", num_informative, 1, min(num_features, 30))
-    _checks.inside("num_blocks", num_blocks, 1, 2**num_informative)
+    seed = _checks.count("seed", seed, 0)
+    block_size = _checks.count("block_size", block_size, 1)
+    num_features = _checks.count("num_features", num_features, 1)
+    most = min(num_features, 30)
+    num_informative = _checks.count("num_informative", num_informative, 1, most)
+    num_blocks = _checks.count("num_blocks", num_blocks, 1, 2**num_informative)
+    _checks.inside("class_separation", class_separation, -1e6, 1e6)
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(num_blocks), block_size)
     rates = (intra_probability, inter_probability)
@@ -150,11 +153,14 @@ def _parts(
     Raises:
         ValueError: there are not enough nodes.
     """
+    train_per_class = _checks.count("train_per_class", train_per_class, 0)
+    num_val = _checks.count("num_val", num_val, 0)
+    num_test = _checks.count("num_test", num_test, 0)
     train = np.zeros(len(order), bool)
     for label in np.unique(labels):
         train[np.flatnonzero(labels == label)[:train_per_class]] = True
     rest = order[~train]
-    if min(train_per_class, num_val, num_test) < 0 or num_val + num_test > len(rest):
+    if num_val + num_test > len(rest):
         msg = (
             f"{num_val} validation and {num_test} test nodes do not fit into the "
             f"{len(rest)} that {train_per_class} training nodes a class leave"

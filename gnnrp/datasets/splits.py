@@ -12,9 +12,18 @@ from gnnrp.types import Split
 def labeled(
     labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"],
 ) -> Bool[np.ndarray, " n"]:
-    """Return which nodes have a label, or one at least of several."""
-    if labels.ndim == 1:
-        return labels >= 0
+    """Return which nodes have a label, or one at least of several.
+
+    Raises:
+        ValueError: neither (n,) nor (n, q).
+        TypeError: not class ids, nor columns of numbers.
+    """
+    if np.ndim(labels) == 1:
+        return _checks.labels("labels", labels) >= 0
+    labels = _checks.reals("labels", labels)
+    if labels.ndim != 2:
+        msg = f"labels must have shape (n,) or (n, q), got {labels.shape}"
+        raise ValueError(msg)
     return np.logical_not(np.isnan(labels).all(axis=1))
 
 
@@ -38,10 +47,15 @@ def random(
 
     Raises:
         ValueError: the fractions or the number of splits are out of range.
+        TypeError: labels that are not class ids, nor columns of numbers.
     """
-    _checks.at_least("num_splits", num_splits, 1)
-    if min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-        msg = f"fractions must be nonnegative and sum to 1, got {fractions}"
+    num_splits = _checks.count("num_splits", num_splits, 1)
+    seed = _checks.count("seed", seed, 0)
+    shares = [
+        _checks.number("fractions", f) for f in _checks.several("fractions", fractions)
+    ]
+    if len(shares) != 3 or not min(shares) >= 0 or not abs(sum(shares) - 1) <= 1e-6:
+        msg = f"fractions must be three, nonnegative, and sum to 1, got {shares}"
         raise ValueError(msg)
     nodes = np.flatnonzero(labeled(labels))
     # 0.29 * 100 is just below 29 in floating point.
@@ -67,16 +81,13 @@ def public(
     Raises:
         ValueError: a node is out of range or in two of the lists.
     """
+    num_nodes = _checks.count("num_nodes", num_nodes, 0)
     taken = np.zeros(num_nodes, bool)
     masks = []
     for name, nodes in zip(
         Split._fields, (train_index, val_index, test_index), strict=True
     ):
-        index = np.asarray(nodes, np.int64)
-        outside = (index < 0) | (index >= num_nodes)
-        if outside.any():
-            msg = f"{name} node {index[outside][0]} is not in [0, {num_nodes})"
-            raise ValueError(msg)
+        index = _checks.node_ids(name, nodes, num_nodes)
         if taken[index].any():
             msg = (
                 f"{name} node {index[taken[index]][0]} is in another part of the split"

@@ -66,7 +66,11 @@ def statistics(dataset: Dataset) -> Statistics:
     "both": twice the undirected edges without loops and duplicates; "once": these
     edges; "lines": what is stored, loops included. The homophily is the share of these
     undirected edges whose ends have the same label, among those with both labels known.
+
+    Raises:
+        TypeError: no data set.
     """
+    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     senders, receivers = dataset.edges
     low, high = np.minimum(senders, receivers), np.maximum(senders, receivers)
     codes = np.sort((low * dataset.num_nodes + high)[low < high])

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import scipy.sparse
 
+from gnnrp import _checks
 from gnnrp.kernels._sparse_rows import DENSITY
 
 FeaturesLike: TypeAlias = (
@@ -18,6 +19,10 @@ def row_normalized(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_arra
 
     It is what the published Planetoid and Coauthor numbers were made with. Sparse
     features whose minimum is zero stay sparse.
+
+    Raises:
+        ValueError: not a matrix, or not finite.
+        TypeError: not real numbers.
     """
     x = checked(features)
     has_zero = scipy.sparse.issparse(x) and x.nnz < np.prod(x.shape)
@@ -33,6 +38,7 @@ def as_dense(features: FeaturesLike) -> np.ndarray:
 
     Raises:
         ValueError: not a matrix, or not finite.
+        TypeError: not real numbers.
     """
     x = checked(features)
     return x.toarray() if scipy.sparse.issparse(x) else x
@@ -41,15 +47,22 @@ def as_dense(features: FeaturesLike) -> np.ndarray:
 def checked(features: FeaturesLike) -> Any:
     """Return the features as floats on the host, dense or CSR as they came.
 
+    Whole numbers, booleans and half precision become float32.
+
     Raises:
         ValueError: not a matrix, or not finite.
+        TypeError: not real numbers.
     """
     sparse = scipy.sparse.issparse(features)
-    x: Any = scipy.sparse.csr_array(features) if sparse else np.asarray(features)
+    given: Any = features
+    x: Any = given if sparse else _checks.reals("features", given)
     if x.ndim != 2:
         msg = f"features must have shape (n, d), got {x.shape}"
         raise ValueError(msg)
-    if not np.issubdtype(x.dtype, np.floating):
+    if sparse:
+        x = scipy.sparse.csr_array(given)
+        _checks.reals("features", x.data)
+    if x.dtype.kind != "f" or x.dtype.itemsize < 4:
         x = x.astype(np.float32)
     finite = np.isfinite(x.data if sparse else x)
     if not finite.all():

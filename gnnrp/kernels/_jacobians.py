@@ -8,7 +8,7 @@ import jax.core
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks
 
 REDUCTIONS = ("full", "trace", "sum", "pseudo")
 
@@ -23,7 +23,9 @@ def flattened(
 
     Raises:
         ValueError: the outputs are no matrix.
+        TypeError: the network is no function.
     """
+    _checks.function("apply_fn", apply_fn, "such as network.apply of params and x")
     flat, unravel = ravel_pytree(params)
 
     def outputs(flat: jax.Array) -> jax.Array:
@@ -41,10 +43,13 @@ def nodes(name: str, given: Any, n: int) -> jax.Array:
 
     Raises:
         ValueError: no set of nodes from 0 to n - 1; not checked where it is traced.
+        TypeError: not numbers.
     """
     if given is None:
         return jnp.arange(n)
-    found = jnp.asarray(given)
+    found = _arrays.real(name, given)
+    if found.size == 0 and found.ndim == 1:
+        found = found.astype(jnp.int32)
     if found.ndim != 1 or not jnp.issubdtype(found.dtype, jnp.integer):
         msg = (
             f"{name} must be a list of node numbers, got {found.dtype} of shape "

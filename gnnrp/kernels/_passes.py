@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, spmm
+from gnnrp import _arrays, _checks, spmm
 from gnnrp.types import Layer, LinearMap
 
 ActivationFn = Callable[[jax.Array], jax.Array]
@@ -19,11 +19,14 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 def dense(x: Any) -> Array:
     if isinstance(x, spmm.Matrix):
         return spmm.matmul(x, jnp.eye(x.shape[1], dtype=x.data.dtype))
-    return jnp.asarray(x)
+    return _arrays.real("x", x)
 
 
 def sent(v: Array, matrix: LinearMap | None) -> Array:
-    return v if matrix is None else matrix(v)
+    if matrix is None:
+        return v
+    _checks.linear_map("the matrix", matrix)
+    return matrix(v)
 
 
 class _Gram(NamedTuple):

@@ -141,7 +141,7 @@ def leaky_relu(slope: float) -> Activation:
     Raises:
         ValueError: the slope is not finite.
     """
-    if not np.isfinite(slope):
+    if not np.isfinite(_checks.number("slope", slope)):
         msg = f"slope must be finite, got {slope}"
         raise ValueError(msg)
     even, mixed = 1 + slope**2, 2 * slope

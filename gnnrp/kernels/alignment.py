@@ -23,7 +23,7 @@ import scipy.sparse
 from jax.experimental import sparse
 from jaxtyping import Array, Float, Int
 
-from gnnrp import spmm
+from gnnrp import _arrays, _checks, spmm
 from gnnrp.types import LinearMap, Scalar
 
 
@@ -64,13 +64,25 @@ def ideal_kernel(targets: Float[Any, "n c"]) -> Factor:
 
     Args:
         targets: Y, one-hot, or a column of ±1.
+
+    Raises:
+        ValueError: not a matrix.
+        TypeError: not real numbers.
     """
-    return Factor(jnp.asarray(targets))
+    return _factor("targets", targets)
 
 
 def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
-    """Return ``ideal_kernel`` of one-hot labels; unknown ones (-1) give zero rows."""
-    return ideal_kernel(jax.nn.one_hot(jnp.asarray(labels), num_classes))
+    """Return ``ideal_kernel`` of one-hot labels; unknown ones (-1) give zero rows.
+
+    Raises:
+        ValueError: not one label a node, or one beyond the classes.
+        TypeError: labels that are not whole numbers.
+    """
+    labels = _checks.labels("labels", labels)
+    num_classes = _checks.count("num_classes", num_classes, 1)
+    _checks.inside("the largest label", labels.max(initial=-1), -1, num_classes - 1)
+    return Factor(jax.nn.one_hot(jnp.asarray(labels), num_classes))
 
 
 def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scalar:
@@ -88,6 +100,7 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
 
     Raises:
         ValueError: kernels that are not square or of different sizes.
+        TypeError: what is no kernel, or not of real numbers.
 
     Source: Def. 5.1; centered, Cortes et al. 2012.
     """
@@ -101,10 +114,10 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
     if centered:
         one, two = _centered(one), _centered(two)
     squares = _inner(one, one), _inner(two, two)
-    positive = (squares[0] > 0) & (squares[1] > 0)
+    zero = (squares[0] <= 0) | (squares[1] <= 0)  # not NaN, which shows
     # Two roots: the product of the squares may be beyond float32.
-    norms = [jnp.sqrt(jnp.where(positive, square, 1)) for square in squares]
-    return jnp.where(positive, _inner(one, two) / norms[0] / norms[1], 0)
+    norms = [jnp.sqrt(jnp.where(zero, 1, square)) for square in squares]
+    return jnp.where(zero, 0, _inner(one, two) / norms[0] / norms[1])
 
 
 class _Shifted(NamedTuple):
@@ -116,17 +129,38 @@ class _Shifted(NamedTuple):
 
 def _checked(kernel: Any) -> Any:
     if isinstance(kernel, Factor):
-        return Factor(jnp.asarray(kernel.phi))
+        return _factor("the factor of a kernel", kernel.phi)
     if isinstance(kernel, Operator):
+        _checks.linear_map("the map of an operator", kernel.apply)
         return kernel
     if isinstance(kernel, sparse.BCOO) or scipy.sparse.issparse(kernel):
         kernel = spmm.to_scipy(kernel)
+    elif callable(kernel):
+        msg = (
+            f"a kernel must be a matrix, got {type(kernel).__name__}; wrap a map in "
+            "alignment.Operator, with its number of nodes"
+        )
+        raise TypeError(msg)
     else:
-        kernel = jnp.asarray(kernel)
-    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1]:
-        msg = f"a kernel must be a square matrix, got shape {kernel.shape}"
-        raise ValueError(msg)
+        kernel = _arrays.real("a kernel", kernel)
+    _checks.square("a kernel", kernel)
     return kernel
+
+
+def _factor(name: str, phi: Any) -> Factor:
+    """Return the factor of a kernel.
+
+    Raises:
+        ValueError: not a matrix.
+    """
+    phi = _arrays.real(name, phi)
+    if phi.ndim != 2:
+        msg = (
+            f"{name} must be a matrix (n, r), got shape {phi.shape}; from_labels "
+            "takes labels"
+        )
+        raise ValueError(msg)
+    return Factor(phi)
 
 
 def _dtype(kernel: Any, other: Any) -> Any:

@@ -20,10 +20,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks
 from gnnrp.kernels import activations, gntk
 from gnnrp.kernels.activations import Activation
 from gnnrp.kernels.gntk import Kernels
@@ -61,12 +62,14 @@ def layer(
         axis: of a mesh, within ``shard_map``, over which the columns are shared.
 
     Raises:
-        ValueError: an unknown bias or a width below 1.
+        ValueError: an unknown bias, a negative β, or a width below 1.
 
     Source: Def. 4.1 (App. B.3), one step of its recursion; see ``gntk``.
     """
     _checks.one_of("bias", bias, gntk.BIASES)
     width = _checks.count("width", width, 1)
+    if not isinstance(bias_std, Tracer):
+        _checks.at_least("bias_std", bias_std, 0)
     before = bias_std if bias == "before" else 0.0
     after = jnp.asarray(bias_std if bias == "after" else 0.0, kernels.nngp.dtype) ** 2
     variance = everyone = _own_variances(kernels.nngp, axis)
@@ -133,12 +136,15 @@ def gcn(
     Raises:
         ValueError: a depth or width below 1, an unknown bias, not one flag a layer, a
             gram matrix that is not square, or a mesh of several axes.
+        TypeError: what is no linear map, activation, matrix or mesh.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
     flags = gntk.checked_layers(depth, trained)
-    gram = jnp.asarray(gram)
-    _checks.shape("gram", gram, (len(gram), len(gram)))
+    gntk.checked_activation(activation, scale)
+    _checks.linear_map("the propagation", propagation)
+    gram = _arrays.floating("gram", gram)
+    _checks.square("gram", gram)
     dtype = jax.eval_shape(propagation, gram).dtype  # of P and X X^T together
     gram = gram.astype(dtype)
     apply = functools.partial(
@@ -160,6 +166,7 @@ def gcn(
 
     if mesh is None:
         return all_layers(propagation, gram, None)
+    _checks.instance("mesh", mesh, Mesh, 'Mesh(jax.devices(), ("n",)) makes one')
     return _sharded(all_layers, propagation, gram, mesh)
 
 

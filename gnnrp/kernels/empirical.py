@@ -83,6 +83,7 @@ def ntk(
     right_nodes = left_nodes if same else _jacobians.nodes("columns", columns, n)
     per_node = 1 if reduce in {"sum", "pseudo"} else c
     held = (len(left_nodes) + (0 if same else len(right_nodes))) * per_node * flat.size
+    max_bytes = _checks.count("max_bytes", max_bytes, 0, 2**62)
     result = len(left_nodes) * len(right_nodes) * (c**2 if reduce == "full" else 1)
     size = flat.dtype.itemsize
     if result * size > max_bytes:
@@ -127,6 +128,7 @@ def jacobian(
     Raises:
         ValueError: outputs that are no matrix, no numbers of nodes.
     """
+    block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, shape = _jacobians.flattened(apply_fn, params, x)
     some = _jacobians.nodes("nodes", nodes, shape[0])
     return _jacobians.jacobian(outputs, flat, shape, some, "full", block_size)
@@ -135,8 +137,12 @@ def jacobian(
 def over_nodes(full: Float[Array, "k c j c"]) -> Float[Array, "c c"]:
     """Return the mean of the full kernel over all pairs of nodes: class by class.
 
+    Raises:
+        ValueError: not the full kernel.
+
     Source: the paper's figure of NTK blocks.
     """
+    _check_full(full)
     return jnp.mean(full, axis=(0, 2))
 
 
@@ -145,8 +151,12 @@ def over_classes(full: Float[Array, "k c j c"]) -> Float[Array, "k j"]:
 
     It is "sum" over c^2, and not the "trace".
 
+    Raises:
+        ValueError: not the full kernel.
+
     Source: the paper's figure of NTK blocks.
     """
+    _check_full(full)
     return jnp.mean(full, axis=(1, 3))
 
 
@@ -256,6 +266,18 @@ def squared_norm(
     outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     row = _jacobians.row_fn(outputs, flat, c, jnp.arange(n), reduce)
     return _sum_of_squares(row, n, block_size)
+
+
+def _check_full(full: Array) -> None:
+    """Refuse a kernel that is reduced over classes already.
+
+    Raises:
+        ValueError: it is.
+    """
+    if jnp.ndim(full) != 4 or full.shape[1] != full.shape[3]:
+        got = jnp.shape(full)
+        msg = f'a kernel of reduce="full" has shape (k, c, j, c), got {got}'
+        raise ValueError(msg)
 
 
 def _sum_of_squares(of: Callable[[Array], Array], n: int, block_size: int) -> Array:

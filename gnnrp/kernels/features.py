@@ -39,6 +39,7 @@ from gnnrp.kernels._inputs import (
     row_normalized,
     thin,
 )
+from gnnrp.kernels._jacobians import nodes
 from gnnrp.kernels._sparse_rows import SparseRows
 from gnnrp.types import Scalar
 
@@ -82,9 +83,14 @@ class FeatureKernel:
     gram_fn: GramFn = dataclasses.field(metadata={"static": True})
 
     def __call__(self, v: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-        """Return the product; memory: one block of rows beside V and the result."""
+        """Return the product; memory: one block of rows beside V and the result.
+
+        Raises:
+            ValueError: V has another number of rows.
+        """
         if v.ndim == 1:
             return self(v[:, None])[:, 0]
+        _checks.rows("V", v, len(self.scale))
         v = self.scale[:, None] * v
 
         def body(gram, _):
@@ -116,11 +122,15 @@ def build(
     Raises:
         ValueError: unknown kernel; γ not positive; features that are not a finite
             matrix; or, normalized, a row sum that is not positive.
+        TypeError: a kernel that is neither a name nor a function, features that are not
+            real numbers.
     """
     if isinstance(kernel, str):
         _checks.one_of("kernel", kernel, KERNELS)
         kernel = KERNELS[kernel]
-    _checks.positive("gamma", float(gamma))
+    _checks.function("kernel", kernel, f"or a name: {', '.join(KERNELS)}")
+    _checks.positive("gamma", gamma)
+    _checks.at_least("block_bytes", block_bytes, 0)
     x = thin(checked(features)) if kernel in OF_INNER else as_dense(features)
     x = x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
     num_nodes = x.shape[0]
@@ -141,7 +151,12 @@ def build(
 
 
 def matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
-    """Return the whole n x n matrix, for one that fits memory and is used often."""
+    """Return the whole n x n matrix, for one that fits memory and is used often.
+
+    Raises:
+        TypeError: no kernel from ``build``.
+    """
+    _checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
     return jax.jit(_matrix)(kernel)
 
 
@@ -153,7 +168,9 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
     Raises:
         ValueError: the kernel is normalized already; a row sum is not positive and
             finite.
+        TypeError: no kernel from ``build``.
     """
+    _checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
     if np.any(np.asarray(kernel.scale) != 1):
         msg = "the kernel is normalized already; build it with normalized=False"
         raise ValueError(msg)
@@ -163,8 +180,13 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
 
 
 def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
-    """Return rows of Kg, without the scale."""
+    """Return rows of Kg, without the scale.
+
+    Raises:
+        ValueError: no numbers of nodes; not checked where they are traced.
+    """
     x = kernel.features
+    index = nodes("index", index, len(kernel.scale))
     if isinstance(x, SparseRows):
         return _gram(kernel, (x.columns[index], x.values[index], x.squares()[index]))
     return _gram(kernel, (x[index],))

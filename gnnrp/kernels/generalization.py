@@ -42,23 +42,32 @@ def bound(
         confidence: δ in (0, 1): the bound holds with probability 1 - δ.
 
     Raises:
-        ValueError: labels that are not ±1, an empty mask, or α or δ out of range.
+        ValueError: labels that are not ±1, an empty mask, a matrix that does not fit or
+            is not symmetric, or α or δ out of range.
+        TypeError: a mask that is not boolean, a matrix that is not dense.
 
     Source: Eq. 16, with its derivation in the appendix. The main text has an equality
     sign where its c depends on the data and a bound is meant.
     """
-    inside = np.flatnonzero(train_mask)
-    y = np.asarray(labels, np.float64)[inside]
+    A = _checks.reals("the adjacency", adjacency).astype(np.float64)
+    _checks.square("the adjacency", A)
+    inside = np.flatnonzero(_checks.mask("train_mask", train_mask, len(A)))
+    y = _checks.reals("labels", labels).astype(np.float64)
+    _checks.shape("labels", y, A.shape[:1])
+    y = y[inside]
     if not inside.size:
         msg = "there must be a training node"
         raise ValueError(msg)
     if not np.isin(y, (-1, 1)).all():
         msg = f"labels must be -1 or 1, got {y[~np.isin(y, (-1, 1))][0]:g}"
         raise ValueError(msg)
-    if not 0 < confidence < 1:
+    if not 0 < _checks.number("confidence", confidence) < 1:
         msg = f"confidence must be in (0, 1), got {confidence}"
         raise ValueError(msg)
-    A = np.asarray(adjacency, np.float64)[np.ix_(inside, inside)]
+    A = A[np.ix_(inside, inside)]
+    if not np.allclose(A, A.T, rtol=0, atol=1e-6):
+        msg = "the adjacency must be symmetric and finite between the training nodes"
+        raise ValueError(msg)
     values = scipy.linalg.eigvalsh(A)
     _checks.at_least("alpha", alpha, 0)
     if alpha * values[-1] >= 1:
@@ -88,11 +97,13 @@ def bayes_kernel(same_class: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n
 
     Raises:
         ValueError: P is no such matrix, or K* is not positive definite.
+        TypeError: not of real numbers, or sparse.
 
     Source: Thm. 5.2 and its proof in the appendix.
     """
-    P = np.asarray(same_class, np.float64)
-    if not (np.array_equal(P, P.T) and np.all(np.diag(P) == 1)):
+    P = _checks.reals("same_class", same_class).astype(np.float64)
+    _checks.square("same_class", P)
+    if not (P.size and np.array_equal(P, P.T) and np.all(np.diag(P) == 1)):
         msg = "same_class must be symmetric with ones on its diagonal"
         raise ValueError(msg)
     if P.min() < 0 or P.max() > 1:
@@ -119,9 +130,23 @@ def best_linear(
         kernel: K*, positive definite on the training nodes.
         train_mask: X.
 
+    Raises:
+        ValueError: matrix and mask do not fit, no node or all of them are in the mask,
+            or K_XX is not positive definite.
+        TypeError: a mask that is not boolean, a matrix that is not dense.
+
     Source: Thm. 5.2, corrected.
     """
-    train_mask = np.asarray(train_mask)
+    kernel = _checks.reals("kernel", kernel)
+    _checks.square("kernel", kernel)
+    train_mask = np.asarray(_checks.mask("train_mask", train_mask, len(kernel)))
+    if train_mask.all() or not train_mask.any():
+        msg = f"train_mask must hold some of {len(kernel)} nodes, neither all nor none"
+        raise ValueError(msg)
     inside = kernel[np.ix_(train_mask, train_mask)]
     across = kernel[np.ix_(~train_mask, train_mask)]
-    return scipy.linalg.solve(inside, across.T, assume_a="pos").T
+    try:
+        return scipy.linalg.solve(inside, across.T, assume_a="pos").T
+    except scipy.linalg.LinAlgError as error:
+        msg = "kernel must be positive definite on the training nodes; see bayes_kernel"
+        raise ValueError(msg) from error

@@ -25,10 +25,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks
 from gnnrp.kernels import activations
+from gnnrp.kernels._inputs import checked
 from gnnrp.kernels.activations import Activation
 from gnnrp.types import LinearMap, Scalar
 
@@ -49,7 +51,15 @@ def initialize(gram: Float[Array, "n m"]) -> Kernels:
 
     Args:
         gram: X X^T, from ``gram``; the identity for one-hot inputs.
+
+    Raises:
+        ValueError: not a matrix.
+        TypeError: not of real numbers.
     """
+    gram = _arrays.floating("gram", gram)
+    if gram.ndim != 2:
+        msg = f"gram must be a matrix X X^T, got shape {gram.shape}; see gntk.gram"
+        raise ValueError(msg)
     return Kernels(gram, jnp.zeros_like(gram))
 
 
@@ -60,7 +70,14 @@ def dense(kernels: Kernels, *, bias_std: Scalar = 0.0, trained: bool = True) -> 
         kernels: of its inputs.
         bias_std: β.
         trained: whether its weights and bias are, τ.
+
+    Raises:
+        ValueError: β, where it is a number, is negative or NaN.
+        TypeError: no kernels.
     """
+    _checks.instance("kernels", kernels, Kernels, "gntk.initialize makes them")
+    if not isinstance(bias_std, Tracer):
+        _checks.at_least("bias_std", bias_std, 0)
     nngp = kernels.nngp + jnp.asarray(bias_std, kernels.nngp.dtype) ** 2
     return Kernels(nngp, kernels.ntk + nngp if trained else kernels.ntk)
 
@@ -84,14 +101,21 @@ def transform(
             diagonal if left out.
 
     Raises:
-        ValueError: a block without variances.
+        ValueError: a block without variances, or of other nodes; c_σ, where it is a
+            number, is negative or NaN.
+        TypeError: no kernels, or no activation.
     """
+    _checks.instance("kernels", kernels, Kernels, "gntk.initialize makes them")
+    checked_activation(activation, scale)
     nngp, ntk = kernels
     if variances is None and nngp.shape[0] != nngp.shape[1]:
         msg = f"a block of shape {nngp.shape} needs the variances of its nodes"
         raise ValueError(msg)
     factor = jnp.asarray(activation.scale if scale is None else scale, nngp.dtype)
-    rows, columns = variances or 2 * (jnp.diagonal(nngp),)
+    own = (jnp.diagonal(nngp),) * 2
+    rows, columns = own if variances is None else _pair(variances)
+    _checks.shape("the variances of the rows", rows, nngp.shape[:1])
+    _checks.shape("the variances of the columns", columns, nngp.shape[1:])
     sides = (nngp, rows[:, None], columns[None, :])
     return Kernels(
         factor * activation.covariance(*sides),
@@ -111,7 +135,11 @@ def propagate(
         propagation: V -> P V, such as a matrix from ``spmm.prepare``, or a personalized
             PageRank.
         columns: P of the columns, needed for any block; the same if left out.
+
+    Raises:
+        TypeError: no kernels, or what is no linear map.
     """
+    _checks.instance("kernels", kernels, Kernels, "gntk.initialize makes them")
     return Kernels(*(_both_sides(propagation, kernel, columns) for kernel in kernels))
 
 
@@ -134,11 +162,16 @@ def add(branches: Sequence[Kernels]) -> Kernels:
     outputs are correlated and kernels do not simply add.
 
     Raises:
-        ValueError: no branch.
+        ValueError: no branch, or branches of other shapes.
+        TypeError: a branch that is no ``Kernels``.
     """
     if len(branches) == 0:
         msg = "there must be at least one branch"
         raise ValueError(msg)
+    for branch in branches:
+        remedy = "gntk.dense and others make them"
+        _checks.instance("each branch", branch, Kernels, remedy)
+        _checks.shape("the kernel of each branch", branch.nngp, branches[0].nngp.shape)
     return jax.tree.map(lambda *parts: sum(parts[1:], start=parts[0]), *branches)
 
 
@@ -146,15 +179,18 @@ def gram(features: Any) -> Float[Array, "n n"]:
     """Return X X^T in full precision, of dense or scipy sparse features.
 
     Raises:
-        ValueError: not a matrix.
+        ValueError: not a matrix, or not finite, which is not seen in a trace.
+        TypeError: not of real numbers.
     """
+    if not isinstance(features, Tracer):
+        features = checked(features)
     if scipy.sparse.issparse(features):
-        x: Any = scipy.sparse.csr_array(features)
+        x: Any = features
         pairs = np.sum(np.bincount(x.indices).astype(float) ** 2)  # products needed
         if pairs * _SPARSE_COST < x.shape[0] ** 2 * x.shape[1]:
             return jnp.asarray((x @ x.T).toarray())
         features = x.toarray()
-    x = jnp.asarray(features)
+    x = _arrays.floating("features", features)
     if x.ndim != 2:
         msg = f"features must have shape (n, d), got {x.shape}"
         raise ValueError(msg)
@@ -186,10 +222,15 @@ def gcn(
         trained: which layers are, from the first; all if left out.
 
     Raises:
-        ValueError: a depth below 1, an unknown bias, or not one flag a layer.
+        ValueError: a depth below 1, an unknown bias, not one flag a layer, or a gram
+            matrix that is not square.
+        TypeError: what is no linear map, activation or matrix.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
+    _checks.square("gram", gram)
+    gram = _arrays.floating("gram", gram)
+    checked_activation(activation, scale)
     flags = checked_layers(depth, trained)
     _checks.one_of("bias", bias, BIASES)
     std = 0.0 if bias == "none" else bias_std
@@ -236,10 +277,15 @@ def decoupled(
         trained: which layers are, from the first; all if left out.
 
     Raises:
-        ValueError: a depth below 1, negative hops, or not one flag a layer.
+        ValueError: a depth below 1, negative hops, not one flag a layer, or a gram
+            matrix that is not square.
+        TypeError: what is no linear map, activation or matrix.
 
     Source: Thm. 4.3 (App. B.5), without its restriction to one-hot inputs.
     """
+    _checks.square("gram", gram)
+    gram = _arrays.floating("gram", gram)
+    checked_activation(activation, scale)
     flags = checked_layers(depth, trained)
     num_hops = _checks.count("num_hops", num_hops, 0)
     kernels = initialize(gram)
@@ -255,7 +301,35 @@ def decoupled(
 def _both_sides(
     propagation: LinearMap, kernel: Array, columns: LinearMap | None = None
 ) -> Array:
-    return propagation((columns or propagation)(kernel.T).T)
+    columns = propagation if columns is None else columns
+    for name, send in (("the propagation", propagation), ("columns", columns)):
+        _checks.linear_map(name, send)
+    return propagation(columns(kernel.T).T)
+
+
+def _pair(variances: Any) -> tuple[Array, Array]:
+    """Return the variances of the rows and of the columns.
+
+    Raises:
+        ValueError: not two arrays.
+    """
+    if not isinstance(variances, list | tuple) or len(variances) != 2:
+        msg = "variances must be a pair, those of the rows and those of the columns"
+        raise ValueError(msg)
+    return variances[0], variances[1]
+
+
+def checked_activation(activation: Any, scale: Scalar | None = None) -> None:
+    """Refuse what is no activation, or no scale of one.
+
+    Raises:
+        ValueError: c_σ, where it is a number, is negative or NaN.
+        TypeError: no activation.
+    """
+    remedy = "activations.by_name makes one of its name"
+    _checks.instance("activation", activation, Activation, remedy)
+    if scale is not None and not isinstance(scale, Tracer):
+        _checks.at_least("scale", scale, 0)
 
 
 def checked_layers(depth: int, trained: Sequence[bool] | None) -> Sequence[bool]:
@@ -265,7 +339,7 @@ def checked_layers(depth: int, trained: Sequence[bool] | None) -> Sequence[bool]
         ValueError: a depth below 1, or not one flag a layer.
     """
     depth = _checks.count("depth", depth, 1)
-    flags = [True] * depth if trained is None else list(trained)
+    flags = [True] * depth if trained is None else _checks.several("trained", trained)
     if len(flags) != depth:
         msg = f"trained must have one flag for each of {depth} layers, got {len(flags)}"
         raise ValueError(msg)

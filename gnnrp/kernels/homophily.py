@@ -22,10 +22,11 @@ def level(
 
     Raises:
         ValueError: not one label a node.
+        TypeError: not sparse, or labels that are not whole numbers.
 
     Source: Sec. 5.1, "homophily level".
     """
-    labels = _checked(labels, adjacency)
+    adjacency, labels = _checked(adjacency, labels)
     ideal = alignment.from_labels(labels, int(labels.max(initial=0)) + 1)
     return alignment.alignment(adjacency, ideal, centered=centered)
 
@@ -42,6 +43,7 @@ def by_edges(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
 
     Raises:
         ValueError: not one label a node.
+        TypeError: not sparse, or labels that are not whole numbers.
 
     Source: Zhu et al. 2020, "edge homophily ratio".
     """
@@ -61,6 +63,7 @@ def by_nodes(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
 
     Raises:
         ValueError: not one label a node.
+        TypeError: not sparse, or labels that are not whole numbers.
 
     Source: Pei et al. 2020, "node homophily".
     """
@@ -72,19 +75,21 @@ def by_nodes(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
 
 
 def _pairs(adjacency: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row of each entry that counts, and whether its labels are equal.
-
-    Raises:
-        ValueError: not one label a node.
-    """
-    labels = _checked(labels, adjacency)
-    coo: Any = spmm.to_scipy(adjacency).tocoo()
+    """Return the row of each entry that counts, and whether its labels are equal."""
+    adjacency, labels = _checked(adjacency, labels)
+    coo = adjacency.tocoo()
     ends = labels[np.stack(coo.coords)]
     counts = (coo.coords[0] != coo.coords[1]) & (ends >= 0).all(axis=0)
     return coo.coords[0][counts], (ends[0] == ends[1])[counts]
 
 
-def _checked(labels: Any, adjacency: Any) -> np.ndarray:
-    labels = np.asarray(labels)
-    _checks.shape("labels", labels, adjacency.shape[:1])
-    return labels
+def _checked(adjacency: Any, labels: Any) -> tuple[Any, np.ndarray]:
+    """Return both as they are used.
+
+    Raises:
+        ValueError: not one label a node.
+        TypeError: not sparse, or labels that are not whole numbers.
+    """
+    csr: Any = spmm.to_scipy(adjacency)
+    _checks.square("the adjacency", csr)
+    return csr, _checks.labels("labels", labels, csr.shape[0])

@@ -23,11 +23,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jax.experimental import sparse
 from jaxtyping import Float, Int
 
 from gnnrp import _checks, spmm
 from gnnrp.kernels import activations, gntk
+from gnnrp.kernels._inputs import checked
 from gnnrp.kernels._neighborhoods import Side, sides
 from gnnrp.kernels._pairs import products, second_variances, with_variances
 from gnnrp.kernels.activations import Activation
@@ -83,15 +83,24 @@ def gcn(
         ValueError: a depth or a node out of range, features that do not fit or are not
             finite, an unknown bias, not one flag a layer, or two nodes with too many
             neighbors for a tile.
-        TypeError: an adjacency that is not sparse.
+        TypeError: an adjacency that is not sparse, features that are not real numbers,
+            no activation.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
     depth = _checks.count("depth", depth, 1, _MOST_DEPTH)
     flags = tuple(bool(flag) for flag in gntk.checked_layers(depth, trained))
     _checks.one_of("bias", bias, gntk.BIASES)
-    P: Any = _checked_adjacency(adjacency)
-    own, other = (_checked_nodes(side, P.shape[0]) for side in (rows, columns))
+    _checks.at_least("bias_std", bias_std, 0)
+    gntk.checked_activation(activation, scale)
+    max_bytes = _checks.count("max_bytes", max_bytes, 0, 2**62)
+    P: Any = spmm.to_scipy(adjacency)
+    _checks.square("the adjacency", P)
+    P.sum_duplicates()
+    own, other = (
+        _checks.node_ids(name, side, P.shape[0]).astype(np.int32)
+        for name, side in (("rows", rows), ("columns", columns))
+    )
     settings = {
         "scale": activation.scale if scale is None else scale,
         "before": bias_std if bias == "before" else 0.0,
@@ -124,62 +133,17 @@ def gcn(
     return Kernels(*whole)
 
 
-def _checked_adjacency(adjacency: Any) -> Any:
-    """Return P as CSR, equal indices summed.
-
-    Raises:
-        ValueError: not square.
-        TypeError: not sparse.
-    """
-    if not (isinstance(adjacency, sparse.BCOO) or scipy.sparse.issparse(adjacency)):
-        msg = (
-            "adjacency must be a BCOO or a scipy sparse matrix, got "
-            f"{type(adjacency).__name__}"
-        )
-        raise TypeError(msg)
-    P: Any = spmm.to_scipy(adjacency)
-    if P.shape[0] != P.shape[1]:
-        msg = f"the adjacency must be square, got {P.shape}"
-        raise ValueError(msg)
-    P.sum_duplicates()
-    return P
-
-
-def _checked_nodes(nodes: Any, num_nodes: int) -> np.ndarray:
-    """Return the nodes of a side.
-
-    Raises:
-        ValueError: not a list of whole numbers, or out of range.
-    """
-    nodes = np.asarray(nodes)
-    if nodes.ndim != 1 or not (
-        np.issubdtype(nodes.dtype, np.integer) or not len(nodes)
-    ):
-        msg = (
-            f"the nodes of a side must be a list of whole numbers, got {nodes.dtype} "
-            f"of shape {nodes.shape}; np.flatnonzero(mask) makes one of a mask"
-        )
-        raise ValueError(msg)
-    outside = (nodes < 0) | (nodes >= num_nodes)
-    if outside.any():
-        msg = f"node {nodes[np.argmax(outside)]} is not one of {num_nodes}"
-        raise ValueError(msg)
-    return nodes.astype(np.int32)
-
-
 def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
     """Return Z with K_1 = Z Z^T, and its variances.
 
     Raises:
         ValueError: not one row of features a node, none, or not finite.
+        TypeError: not real numbers.
     """
-    is_sparse = scipy.sparse.issparse(features)
-    X: Any = scipy.sparse.csr_array(features) if is_sparse else np.asarray(features)
+    X: Any = checked(features)
+    is_sparse = scipy.sparse.issparse(X)
     if X.ndim != 2 or X.shape[0] != P.shape[1] or X.shape[1] == 0:
         msg = f"features must have shape ({P.shape[1]}, d), d > 0, got {X.shape}"
-        raise ValueError(msg)
-    if not np.isfinite(X.data if is_sparse else X).all():
-        msg = "features must be finite; NaN or infinity would spread to neighbors"
         raise ValueError(msg)
     dtype = jax.dtypes.canonicalize_dtype(np.promote_types(P.dtype, X.dtype))
     P = P.astype(dtype)
@@ -217,7 +181,7 @@ def _tiles(
         ValueError: two nodes alone need more than ``max_bytes``.
     """
     itemsize = jnp.zeros(0).dtype.itemsize
-    fits = max(1, math.isqrt(max(0, int(max_bytes)) // (_HELD * itemsize)))
+    fits = max(1, math.isqrt(max_bytes // (_HELD * itemsize)))
     most = min(_SIDE, 1 << (fits.bit_length() - 1))  # sides are powers of two
     both = [list(sides(P, nodes, depth, most)) for nodes in (rows, columns)]
     widest = [max((len(side.nodes[0]) for _, side in each), default=0) for each in both]

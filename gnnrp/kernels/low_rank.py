@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float, Int, Key
 
-from gnnrp import _checks, memory, peaks
+from gnnrp import _arrays, _checks, memory, peaks
 from gnnrp.kernels import features as dense
 from gnnrp.kernels.features import FeaturesLike, GramFn
 from gnnrp.types import Scalar
@@ -33,7 +33,12 @@ class Distinct:
     group: Int[Array, " n"]  # the distinct row of each node
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return the product; cost: n k + u^2 k."""
+        """Return the product; cost: n k + u^2 k.
+
+        Raises:
+            ValueError: V has another number of rows.
+        """
+        _checks.rows("V", v, len(self.group))
         total = jax.ops.segment_sum(v, self.group, num_segments=len(self.gram))
         return jnp.matmul(self.gram, total, precision=_HIGHEST)[self.group]
 
@@ -46,7 +51,12 @@ class Factored:
     factor: Float[Array, "n r"]  # Φ
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return the product; cost: 2 n r k."""
+        """Return the product; cost: 2 n r k.
+
+        Raises:
+            ValueError: V has another number of rows.
+        """
+        _checks.rows("V", v, len(self.factor))
         inside = jnp.matmul(self.factor.T, v, precision=_HIGHEST)
         return jnp.matmul(self.factor, inside, precision=_HIGHEST)
 
@@ -120,6 +130,7 @@ def fourier(
     Raises:
         ValueError: r odd or below 2; γ not positive; a row sum not positive;
             features that do not fit the memory.
+        TypeError: no key.
 
     Source: Rahimi and Recht 2007.
     """
@@ -137,6 +148,7 @@ def fourier(
         memory.room(max_bytes),
         "take a smaller num_features",
     )
+    _arrays.one_key(key)
     W = jax.random.normal(key, (x.shape[1], half), x.dtype)
     angle = jnp.matmul(x, W, precision=_HIGHEST) * jnp.asarray(
         (2 * gamma) ** 0.5, x.dtype
@@ -173,6 +185,7 @@ def nystrom(
     Raises:
         ValueError: as ``features.build``; a kernel that is not PSD on the landmarks;
             one that does not fit the memory.
+        TypeError: no key.
 
     Source: Williams and Seeger 2001.
     """
@@ -185,6 +198,7 @@ def nystrom(
         memory.room(max_bytes),
         "take a smaller num_landmarks",
     )
+    _arrays.one_key(key)
     draw = jax.random.permutation(key, len(built.scale))[:num_landmarks]
     C = np.asarray(dense.rows(built, draw), np.float64).T
     values, Q = scipy.linalg.eigh(C[np.asarray(draw)])
@@ -198,7 +212,7 @@ def nystrom(
     kept = values > noise
     factor = C @ (Q[:, kept] / np.sqrt(values[kept]))
     trace = float(np.sum(np.asarray(dense.diagonal(built), np.float64)))
-    error = max(0.0, 1 - float(np.sum(factor**2)) / trace)
+    error = max(0.0, 1 - float(np.sum(factor**2)) / trace) if trace else 0.0
     phi = jnp.asarray(factor, built.scale.dtype)
     return Nystrom(Factored(_row_normalized(phi) if normalized else phi), error)
 

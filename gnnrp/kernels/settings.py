@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gnnrp import spmm
+from gnnrp import _checks, spmm
 from gnnrp.kernels.gntk import Kernels
 from gnnrp.types import LinearMap
 
@@ -67,8 +67,14 @@ def submatrix(adjacency: Any, index: Int[np.ndarray, " l"]) -> spmm.Matrix:
     Args:
         adjacency: A, BCOO or scipy sparse.
         index: X, the nodes seen in training.
+
+    Raises:
+        ValueError: not a square matrix, or nodes out of range.
+        TypeError: not sparse.
     """
     csr = spmm.to_scipy(adjacency)
+    _checks.square("the adjacency", csr)
+    index = _checks.node_ids("index", index, csr.shape[0])
     return spmm.prepare(csr[index][:, index])
 
 
@@ -92,16 +98,18 @@ def across(
         test: V -> P_b V, of all n nodes.
 
     Raises:
-        ValueError: nodes out of range.
+        ValueError: nodes out of range, or a gram matrix that is not square.
+        TypeError: what is no function or linear map.
 
     Source: App. C.1. There the off-diagonal block is called Θ^(pmlp) in the matrix and
     Θ^(ind) in its definition; it is the same.
     """
-    index, num_nodes = np.asarray(index), len(gram)
-    outside = (index < 0) | (index >= num_nodes)
-    if outside.any():
-        msg = f"training node {index[np.argmax(outside)]} is not one of {num_nodes}"
-        raise ValueError(msg)
+    _checks.function("kernel_fn", kernel_fn, "such as a partial of gntk.gcn")
+    for name, send in (("train", train), ("test", test)):
+        _checks.linear_map(name, send)
+    _checks.square("gram", gram)
+    gram, num_nodes = jnp.asarray(gram), len(gram)
+    index = _checks.node_ids("index", index, num_nodes)
     size = len(index)
     stacked = np.concatenate([index, np.arange(num_nodes)])
     both = kernel_fn(BlockDiagonal(train, test, size), gram[stacked][:, stacked])
@@ -129,6 +137,7 @@ def inductive(
 
     Raises:
         ValueError: see ``across``.
+        TypeError: not sparse.
     """
     return across(
         kernel_fn,

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, spmm
-from gnnrp.kernels import activations
+from gnnrp import _arrays, _checks, spmm
+from gnnrp.kernels import activations, gntk
 from gnnrp.types import LinearMap, Scalar
 
 
@@ -29,11 +29,13 @@ def spectral_gram(adjacency: Float[Any, "n n"]) -> Float[np.ndarray, "n n"]:
         adjacency: A, symmetric, dense; factorized in float64 on the host.
 
     Raises:
-        ValueError: it is not symmetric.
+        ValueError: it is not a symmetric matrix.
+        TypeError: not of real numbers, or sparse.
 
     Source: Thm. 4.2 and Cor. 4.4, their second initialization.
     """
-    A = np.asarray(adjacency, np.float64)
+    A = _checks.reals("the adjacency", adjacency).astype(np.float64)
+    _checks.square("the adjacency", A)
     if not np.allclose(A, A.T, rtol=0, atol=1e-6 * max(1.0, np.abs(A).max(initial=0))):
         msg = "the adjacency must be symmetric to have a spectral embedding"
         raise ValueError(msg)
@@ -56,8 +58,17 @@ def two_layer(
         gram: G = X X^T.
         scale: c_σ; 1 in the theorem, 2 in the general recursion.
 
+    Raises:
+        ValueError: a gram matrix that is not square; c_σ, where it is a number, is
+            negative or NaN.
+        TypeError: what is no linear map, or no matrix.
+
     Source: Thm. 4.2 (App. B.4).
     """
+    _checks.linear_map("the propagation", propagation)
+    _checks.square("gram", gram)
+    gram = _arrays.floating("gram", gram)
+    gntk.checked_activation(activations.RELU, scale)
 
     def both_sides(kernel):
         return propagation(propagation(kernel.T).T)
@@ -120,7 +131,12 @@ class Decoupled:
     num_hops: int = dataclasses.field(metadata={"static": True})  # l
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return Θ V."""
+        """Return Θ V.
+
+        Raises:
+            ValueError: V has another number of rows.
+        """
+        _checks.rows("V", v, len(self.ones))
         sent = _sent(self.adjacency, v, 2 * self.num_hops)
         ones = self.ones.astype(sent.dtype)
         c, c_prime = (jnp.asarray(x, sent.dtype) for x in (self.shared, self.diagonal))
@@ -141,9 +157,11 @@ def decoupled(
 
     Raises:
         ValueError: negative hops, or a depth below 1.
+        TypeError: what is no linear map.
 
     Source: Thm. 4.3 (App. B.5), with its c'.
     """
+    num_nodes = _checks.count("num_nodes", num_nodes, 0)
     num_hops = _checks.count("num_hops", num_hops, 0)
     c_prime, c = constants(depth)
     ones = _sent(adjacency, jnp.ones((num_nodes, 1)), num_hops)
@@ -164,10 +182,13 @@ def linear(
         num_hops: l, not negative.
 
     Raises:
-        ValueError: negative hops.
+        ValueError: negative hops, or a gram matrix that is not square.
+        TypeError: what is no linear map, or no matrix.
 
     Source: Cor. 4.4.
     """
+    _checks.square("gram", gram)
+    gram = _arrays.floating("gram", gram)
     num_hops = _checks.count("num_hops", num_hops, 0)
     return _sent(propagation, _sent(propagation, gram, num_hops).T, num_hops).T
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks
 from gnnrp.types import LinearMap
 
 
@@ -33,7 +33,12 @@ def trace(
         size: n.
         key: of the signs z.
         num_probes: how many, at least two; one product each.
+
+    Raises:
+        ValueError: fewer than two probes, or no node.
+        TypeError: what is no linear map, or no key.
     """
+    _checks.linear_map("apply", apply)
     z = _signs(key, size, num_probes)
     return _mean(jnp.sum(z * apply(z), axis=0))
 
@@ -48,7 +53,12 @@ def squared_norm(
         size: n.
         key: of the signs z.
         num_probes: how many, at least two; one product each.
+
+    Raises:
+        ValueError: fewer than two probes, or no node.
+        TypeError: what is no linear map, or no key.
     """
+    _checks.linear_map("apply", apply)
     return _mean(jnp.sum(apply(_signs(key, size, num_probes)) ** 2, axis=0))
 
 
@@ -71,8 +81,20 @@ def alignment(
         num_probes: how many, at least two; one product each.
         centered: of H K H and H Φ Φ^T H.
 
+    Raises:
+        ValueError: Φ is no matrix, fewer than two probes.
+        TypeError: what is no linear map, or no key.
+
     Source: Def. 5.1.
     """
+    _checks.linear_map("apply", apply)
+    phi = _arrays.floating("phi", phi)
+    if phi.ndim != 2:
+        msg = (
+            f"phi must be a matrix (n, r), got shape {phi.shape}; "
+            "jax.nn.one_hot(labels, c) makes one of labels"
+        )
+        raise ValueError(msg)
 
     def sent(v: Array) -> Array:
         return _centered(apply(_centered(v))) if centered else apply(v)
@@ -81,10 +103,10 @@ def alignment(
     inner = jnp.sum(phi * sent(phi))
     norm = jnp.linalg.norm(jnp.matmul(phi.T, phi, precision="highest"))
     square = squared_norm(sent, len(phi), key, num_probes=num_probes)
-    # Zero if one of them is, as of ``alignment.alignment``.
-    positive = (norm > 0) & (square.value > 0)
-    norm, size = (jnp.where(positive, x, 1) for x in (norm, square.value))
-    value = jnp.where(positive, inner / norm / jnp.sqrt(size), 0)
+    # Zero if one of them is, as of ``alignment.alignment``; NaN shows.
+    zero = (norm <= 0) | (square.value <= 0)
+    norm, size = (jnp.where(zero, 1, x) for x in (norm, square.value))
+    value = jnp.where(zero, 0, inner / norm / jnp.sqrt(size))
     return Estimate(value, jnp.abs(value) * square.error / size / 2)
 
 
@@ -94,6 +116,8 @@ def _centered(v: Array) -> Array:
 
 def _signs(key: Shaped[Array, "..."], size: int, num_probes: int) -> Array:
     num_probes = _checks.count("num_probes", num_probes, 2)
+    size = _checks.count("size", size, 1)
+    _arrays.one_key(key)
     return jax.random.rademacher(key, (size, num_probes), jnp.zeros(0).dtype)
 
 

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks, spmm
 from gnnrp.kernels import _passes
 from gnnrp.kernels._jacobians import REDUCTIONS
 from gnnrp.kernels._passes import ActivationFn
@@ -49,6 +49,9 @@ def gram(x: Any, matrix: LinearMap | None = None) -> Float[Array, "n n"]:
     Args:
         x: dense, or sparse from ``spmm.prepare``.
         matrix: A; the identity if left out.
+
+    Raises:
+        TypeError: inputs that are not real numbers, what is no linear map.
     """
     u = _passes.sent(_passes.dense(x), matrix)
     return jnp.matmul(u, u.T, precision=_HIGHEST)
@@ -77,9 +80,10 @@ def mlp(
         block_size: columns of n numbers at a time.
 
     Raises:
-        ValueError: an unknown reduction, no layer.
+        ValueError: an unknown reduction, no layer, inputs of another width.
+        TypeError: what are no layers, no inputs, no map or no activation.
     """
-    _check(layers, reduce)
+    _check(layers, x, activation_fn, reduce)
     inputs, slopes = _passes.through(layers, x, None, activation_fn, gram)
     sides = _passes.backward(layers, slopes, reduce)
 
@@ -123,9 +127,11 @@ def gcn(
         block_size: columns of n numbers at a time.
 
     Raises:
-        ValueError: an unknown reduction, no layer, or more than three.
+        ValueError: an unknown reduction, no layer, or more than three, inputs of
+            another width.
+        TypeError: what are no layers, no inputs, no map or no activation.
     """
-    _check(layers, reduce)
+    _check(layers, x, activation_fn, reduce)
     if len(layers) > DEEPEST:
         msg = (
             f"a GCN of {len(layers)} layers has no structured kernel that pays, at "
@@ -161,10 +167,28 @@ def gcn(
     return _reduced(entry, layers, reduce)
 
 
-def _check(layers: Sequence[Layer], reduce: str) -> None:
+def _check(
+    layers: Sequence[Layer], x: Any, activation_fn: ActivationFn, reduce: str
+) -> None:
+    """Refuse what is no network, or no inputs of one.
+
+    Raises:
+        ValueError: an unknown reduction, no layer, inputs of another width.
+        TypeError: what are no layers, no inputs or no activation.
+    """
     _checks.one_of("reduce", reduce, REDUCTIONS)
+    _checks.function("activation_fn", activation_fn, "such as jax.nn.relu")
+    listed = isinstance(layers, list | tuple)
+    if not listed or not all(isinstance(layer, Layer) for layer in layers):
+        msg = f"layers must come from gnn.layers, got {type(layers).__name__}"
+        raise TypeError(msg)
     if not layers:
         msg = "a network needs at least one layer"
+        raise ValueError(msg)
+    width = len(layers[0].weights)
+    x = x if isinstance(x, spmm.Matrix) else _arrays.real("x", x)
+    if len(x.shape) != 2 or x.shape[1] != width:
+        msg = f"x must have shape (n, {width}), as the first layer has, got {x.shape}"
         raise ValueError(msg)
 
 

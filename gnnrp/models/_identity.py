@@ -5,8 +5,9 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 
-from gnnrp import _checks, checkpoints
+from gnnrp import _arrays, _checks, checkpoints
 from gnnrp.models import objectives
 from gnnrp.models.gnn import MLP
 
@@ -18,31 +19,38 @@ def check(rule: Any, data: Any, num_seeds: int | None) -> None:
         ValueError: see ``training.run``.
         TypeError: see ``training.run``.
     """
+    _checks.instance("network", rule.network, MLP, "such as gnn.GCN(num_classes)")
+    kind = optax.GradientTransformation
+    _checks.instance("optimizer", rule.optimizer, kind, "such as objectives.sgd(0.1)")
     for name, fn in (("loss_fn", rule.loss_fn), ("metric_fn", rule.metric_fn)):
-        if fn is not None and not callable(fn):
-            msg = f"{name} must be a function, got {fn!r}; see objectives and metrics"
-            raise TypeError(msg)
+        if fn is not None:
+            _checks.function(name, fn, "see objectives and metrics")
     if (rule.metric_fn is None) != (data.val is None):
         msg = "validation nodes and a metric go together, and one of them is missing"
         raise ValueError(msg)
     if rule.patience is not None:
         _checks.count("patience", rule.patience, 0)
-    num_nodes = len(data.targets)
-    for name, mask in (("train", data.train), ("val", data.val)):
-        if mask is None:
-            continue
-        own = mask.ndim == 2 and num_seeds is not None
-        expected = (num_seeds or 1, num_nodes) if own else (num_nodes,)
-        _checks.shape(f"the {name} mask", mask, expected)
-        if mask.dtype != np.bool_:
-            msg = f"the {name} mask must be boolean, got {mask.dtype}"
-            raise ValueError(msg)
-        if not np.asarray(mask).any(axis=-1).all():
-            msg = f"the {name} mask must hold at least one node, and one holds none"
-            raise ValueError(msg)
-    if rule.loss_fn is objectives.cross_entropy:
+    targets = _arrays.real("targets", data.targets)
+    if targets.ndim != 2:
+        msg = (
+            f"targets must have shape (n, c), got {targets.shape}; "
+            "jax.nn.one_hot(labels, c) makes them of labels"
+        )
+        raise ValueError(msg)
+    _check_mask("the train mask", data.train, len(targets), num_seeds)
+    if data.val is not None:
+        _check_mask("the val mask", data.val, len(targets), num_seeds)
+    if data.val is not None and (both := np.asarray(data.train & data.val)).any():
+        node = int(np.argwhere(both)[0, -1])
+        msg = f"node {node} is in both the train and the val mask; take one away"
+        raise ValueError(msg)
+    if rule.loss_fn in {objectives.cross_entropy, objectives.squared}:
         used = np.atleast_2d(np.asarray(data.train)).any(axis=0)
-        bare = used & ~(np.asarray(data.targets) != 0).any(axis=1)
+        y = np.asarray(targets)
+        known = np.isfinite(y).all(axis=1)
+        if rule.loss_fn is objectives.cross_entropy:
+            known &= (y != 0).any(axis=1)
+        bare = used & ~known
         if bare.any():
             msg = f"node {int(np.argmax(bare))} of the train mask has no target"
             raise ValueError(msg)
@@ -55,6 +63,26 @@ def of(rule: Any, data: Any, keys: Any, state: Any) -> dict[str, Any]:
         "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
         "data": checkpoints.digest(data, keys),
     }
+
+
+def _check_mask(name: str, mask: Any, num_nodes: int, num_seeds: int | None) -> None:
+    """Refuse what is no mask of the nodes, or not one for each seed.
+
+    Raises:
+        ValueError: of another shape, or empty.
+        TypeError: not an array, or not boolean.
+    """
+    if not hasattr(mask, "dtype"):
+        got = type(mask).__name__
+        msg = f"{name} must be a boolean array, got {got}; np.asarray makes one"
+        raise TypeError(msg)
+    own = num_seeds is not None and mask.ndim == 2
+    _checks.mask(name, mask, num_nodes, several=own)
+    if num_seeds is not None and own:
+        _checks.shape(name, mask, (num_seeds, num_nodes))
+    if not np.asarray(mask).any(axis=-1).all():
+        msg = f"{name} must hold at least one node, and one holds none"
+        raise ValueError(msg)
 
 
 def described(network: MLP) -> str:

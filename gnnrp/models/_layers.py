@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gnnrp import spmm
+from gnnrp import _checks, spmm
 from gnnrp.types import LinearMap
 
 INITIALIZATIONS = ("uniform", "glorot", "he")
@@ -57,12 +57,8 @@ def read(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
     if hasattr(x, "senders"):
         send = _sending(x)
         x, matrix = x.nodes, send if matrix is None else matrix
-    if matrix is not None and not callable(matrix):
-        msg = (
-            f"the matrix must be a linear map, got {type(matrix).__name__}; "
-            "spmm.prepare makes one of a sparse matrix"
-        )
-        raise TypeError(msg)
+    if matrix is not None:
+        _checks.linear_map("the matrix", matrix)
     if isinstance(x, spmm.Matrix):
         return x, matrix
     if not hasattr(x, "ndim") or hasattr(x, "nnz") or x.ndim != 2:

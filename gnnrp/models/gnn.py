@@ -12,7 +12,7 @@ N(0, 1), of the networks whose kernel is ``gntk.gcn``: weights times sqrt(gain /
 except the first layer's, which are taken as they are, and biases times ``bias_std``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -62,10 +62,14 @@ class MLP(nn.Module):
 
         Raises:
             ValueError: an attribute out of its range.
+            TypeError: an activation that is no function.
         """
         for name in ("num_classes", "width", "depth"):
             _checks.count(name, getattr(self, name), 1)
-        if not 0 <= self.dropout < 1:
+        _checks.function("activation_fn", self.activation_fn, "such as jax.nn.relu")
+        _checks.positive("gain", self.gain)
+        _checks.at_least("bias_std", self.bias_std, 0)
+        if not 0 <= _checks.number("dropout", self.dropout) < 1:
             msg = f"dropout must lie in [0, 1), got {self.dropout}"
             raise ValueError(msg)
         _checks.one_of("parameterization", self.parameterization, PARAMETERIZATIONS)
@@ -238,11 +242,13 @@ def layers(network: MLP, params: Any) -> tuple[Layer, ...]:
 
     Raises:
         ValueError: parameters of another network.
+        TypeError: no network.
     """
+    _checks.instance("network", network, MLP, "such as gnn.GCN(num_classes)")
     found = []
     expected = {f"layers_{number}" for number in range(network.depth)}
     names = {"weights", "bias"} if network.use_bias else {"weights"}
-    given = params["params"]
+    given = params.get("params", {}) if isinstance(params, Mapping) else {}
     if given.keys() != expected or any(part.keys() != names for part in given.values()):
         msg = (
             f"the parameters are not of {type(network).__name__} with depth "

@@ -24,8 +24,9 @@ def cross_entropy(
 
     Raises:
         ValueError: targets or a mask of another shape than the logits'.
+        TypeError: a mask that is not boolean.
     """
-    logits, targets = _masked(logits, targets, mask)
+    logits, targets, mask = _masked(logits, targets, mask)
     losses = -jnp.sum(targets * jax.nn.log_softmax(logits, axis=1), axis=1)
     return _mean(losses, mask)
 
@@ -39,8 +40,9 @@ def squared(
 
     Raises:
         ValueError: targets or a mask of another shape than the logits'.
+        TypeError: a mask that is not boolean.
     """
-    logits, targets = _masked(logits, targets, mask)
+    logits, targets, mask = _masked(logits, targets, mask)
     return _mean(jnp.sum((logits - targets) ** 2, axis=1) / 2, mask)
 
 
@@ -53,8 +55,9 @@ def binary(
 
     Raises:
         ValueError: targets or a mask of another shape than the logits'.
+        TypeError: a mask that is not boolean.
     """
-    logits, targets = _masked(logits, targets, mask)
+    logits, targets, mask = _masked(logits, targets, mask)
     known = mask[:, None] & jnp.isfinite(targets)
     targets = jnp.where(known, targets, 0)
     losses = jax.nn.softplus(logits) - targets * logits  # -log p(y), never infinite
@@ -80,7 +83,7 @@ def sgd(
         ValueError: a number out of its range.
     """
     _checks.inside("momentum", momentum, 0, 1)
-    return _built(_sgd, learning_rate, float(weight_decay), float(momentum))
+    return _built(_sgd, learning_rate, weight_decay, float(momentum))
 
 
 def adam(
@@ -95,7 +98,7 @@ def adam(
     Raises:
         ValueError: a number out of its range.
     """
-    return _built(_adam, learning_rate, float(weight_decay))
+    return _built(_adam, learning_rate, weight_decay)
 
 
 def are_weights(params: Any) -> Any:
@@ -105,6 +108,7 @@ def are_weights(params: Any) -> Any:
 
 def _built(build: Callable, learning_rate: Any, decay: float, *more: float) -> Any:
     _checks.inside("weight_decay", decay, 0, 1)
+    decay = float(decay)
     if callable(learning_rate) or isinstance(learning_rate, jax.Array):
         return build(learning_rate, decay, *more)
     _checks.positive("learning_rate", learning_rate)
@@ -133,12 +137,21 @@ def _adam(learning_rate: Any, decay: float) -> optax.GradientTransformation:
 
 def _masked(
     logits: jax.Array, targets: jax.Array, mask: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Return both with zeros where the mask is false: a gradient is finite there."""
-    _checks.shape("targets", targets, logits.shape)
-    _checks.shape("mask", mask, logits.shape[:1])
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return all, with zeros where the mask is false: a gradient is finite there.
+
+    Raises:
+        ValueError: other shapes.
+    """
+    if jnp.shape(targets) != logits.shape:
+        msg = (
+            f"targets must have shape {logits.shape}, as the logits, got "
+            f"{jnp.shape(targets)}; jax.nn.one_hot(labels, c) makes them of labels"
+        )
+        raise ValueError(msg)
+    mask = jnp.asarray(_checks.mask("the mask", mask, len(logits)))
     kept = mask[:, None]
-    return jnp.where(kept, logits, 0), jnp.where(kept, targets, 0)
+    return jnp.where(kept, logits, 0), jnp.where(kept, targets, 0), mask
 
 
 def _mean(losses: jax.Array, mask: jax.Array) -> jax.Array:

@@ -149,17 +149,28 @@ def run(
     Raises:
         ValueError: counts out of range; masks that are empty, not boolean or of another
             shape; training nodes without a target; a metric without validation nodes or
-            these without a metric; a checkpoint of another run, or beyond its end.
-        TypeError: a loss or a metric that is no function.
+            these without a metric; a node in both masks; a checkpoint of another run,
+            or beyond its end.
+        TypeError: a loss or a metric that is no function; what is no rule, data or key.
     """
     num_steps = _checks.count("num_steps", num_steps, 0, MOST_STEPS)
     every = _checks.count("every", every, 1)
+    _checks.instance("rule", rule, Rule, "Rule(network, optimizer) makes one")
+    _checks.instance("data", data, Data, "Data(x, matrix, targets, train) makes one")
+    for name, fn in (("callback", callback), ("progress", progress)):
+        if fn is not None:
+            _checks.function(name, fn)
+    if not isinstance(keys, jax.Array):
+        msg = f"keys must be of jax.random.key, got {_checks.shown(keys)}"
+        raise TypeError(msg)
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
     _identity.check(rule, data, len(keys) if some else None)
     state = _start(rule, data, keys, some=some)
-    made_with = settings or {}
+    if settings is not None:
+        _checks.instance("settings", settings, dict, "it is kept as JSON")
+    made_with = dict(settings or {})
     if folder is not None:
-        made_with = made_with | _identity.of(rule, data, keys, state)
+        made_with |= _identity.of(rule, data, keys, state)
     losses, diverged = [], np.full(keys.shape[:1] if some else (), -1)
     with checkpoints.Keeper(folder, made_with, checkpoint_seconds) as keeper:
         resumed = keeper.resumed(lambda _: state)

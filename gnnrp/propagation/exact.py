@@ -8,7 +8,7 @@ for known and unknown nodes alike. Only the columns S[:, X] are formed; the
 factorization is float64 on the host.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -53,10 +53,20 @@ def factorize(
             round-off and become 0.
 
     Raises:
-        ValueError: S_XX is empty, not symmetric or not finite.
+        ValueError: S_XX is empty, not symmetric or not finite; not a row for each
+            column.
+        TypeError: columns that are not real.
 
     Source: Theorem 3.2 and its proof (App. B.2).
     """
+    columns = _checks.reals("columns", columns)
+    if columns.ndim != 2:
+        msg = f"columns must be a matrix S[nodes, X], got shape {columns.shape}"
+        raise ValueError(msg)
+    if columns.dtype.kind != "f":
+        columns = columns.astype(np.float64)
+    train_position = _checks.node_ids("train_position", train_position, len(columns))
+    _checks.shape("train_position", train_position, columns.shape[1:])
     if columns.shape[1] == 0:
         msg = "S_XX is empty: there must be at least one training node"
         raise ValueError(msg)
@@ -137,16 +147,18 @@ def trajectory(
         flow: gradient flow (real t) instead of discrete steps.
 
     Raises:
-        ValueError: a step size that is not positive, or negative steps.
+        ValueError: a step size that is not positive, steps that are negative or not
+            whole, or not a residual for each training node.
+        TypeError: no factorization.
     """
     _checks.positive("step_size", step_size)
-    _checks.at_least("steps", np.min(steps, initial=0), 0)
-    coefficients = factorization.eigenvectors.T @ initial_residual
+    steps = _checked_steps(steps, whole=not flow)
+    coefficients = _coefficients(factorization, initial_residual)
     g = growth(factorization.eigenvalues, step_size, steps, flow=flow)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.stack([
-            factorization.rows @ (g_t[:, None] * coefficients) for g_t in g
-        ])
+        found = [factorization.rows @ (g_t[:, None] * coefficients) for g_t in g]
+    shape = len(factorization.rows), coefficients.shape[1]
+    return np.stack(found) if found else np.zeros((0, *shape))
 
 
 def residual_norms(
@@ -159,14 +171,16 @@ def residual_norms(
     """Return |R_t|, the Frobenius norm over the training nodes, for all steps.
 
     Raises:
-        ValueError: a step size that is not positive.
+        ValueError: as ``trajectory``.
+        TypeError: no factorization.
     """
     _checks.positive("step_size", step_size)
-    coefficients = factorization.eigenvectors.T @ initial_residual
+    steps = _checked_steps(steps, whole=True)
+    coefficients = _coefficients(factorization, initial_residual)
     energy = np.sum(coefficients**2, axis=1)
     decay = np.abs(1 - step_size * factorization.eigenvalues)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.sqrt(decay ** (2.0 * np.asarray(steps)[:, None]) @ energy)
+        return np.sqrt(decay ** (2.0 * steps[:, None]) @ energy)
 
 
 def limit(
@@ -186,11 +200,13 @@ def limit(
         ridge: μ; kernel ridge regression if positive.
 
     Raises:
-        ValueError: a ridge that leaves S_XX + μ I not positive definite.
+        ValueError: a ridge that leaves S_XX + μ I not positive definite; not a residual
+            for each training node.
+        TypeError: no factorization.
 
     Source: Theorem 3.2, Table 2 (App. B.2).
     """
-    coefficients = factorization.eigenvectors.T @ initial_residual
+    coefficients = _coefficients(factorization, initial_residual)
     return factorization.rows @ (inverse(factorization, ridge)[:, None] * coefficients)
 
 
@@ -232,14 +248,16 @@ def convergence(
         step_size: η > 0.
 
     Raises:
-        ValueError: a step size that is not positive.
+        ValueError: a step size that is not positive, or not a residual for each
+            training node.
+        TypeError: no factorization.
 
     Source: Table 2 (App. B.2), Theorem 3.2.
     """
     _checks.positive("step_size", step_size)
+    coefficients = _coefficients(factorization, initial_residual)
     values, noise = factorization.eigenvalues, factorization.noise
     smallest, largest = float(values[0]), float(values[-1])
-    coefficients = factorization.eigenvectors.T @ initial_residual
     tiny = 1e-6 * float(np.linalg.norm(initial_residual))
     present = np.linalg.norm(coefficients, axis=1) > tiny
     safe = 2 / largest if largest > noise else np.inf
@@ -273,6 +291,46 @@ def convergence(
     return Convergence(
         definiteness, smallest, largest, safe, bounded, bounded and not drifts, why
     )
+
+
+def _coefficients(
+    factorization: Factorization, initial_residual: Any
+) -> Float[np.ndarray, "l c"]:
+    """Return Q^T R_0.
+
+    Raises:
+        ValueError: not a residual for each training node.
+        TypeError: no factorization.
+    """
+    remedy = "exact.factorize makes one"
+    _checks.instance("factorization", factorization, Factorization, remedy)
+    residual = _checks.reals("initial_residual", initial_residual)
+    num_train = len(factorization.eigenvalues)
+    if residual.ndim != 2 or len(residual) != num_train:
+        msg = (
+            f"initial_residual must have shape ({num_train}, c), a row for each "
+            f"training node, got {residual.shape}"
+        )
+        raise ValueError(msg)
+    return factorization.eigenvectors.T @ residual
+
+
+def _checked_steps(steps: Any, *, whole: bool) -> Shaped[np.ndarray, " t"]:
+    """Return the steps as an array.
+
+    Raises:
+        ValueError: not a list, or one is negative or not whole.
+    """
+    found = _checks.reals("steps", steps)
+    if found.ndim != 1:
+        msg = f"steps must be a list of them, got shape {found.shape}"
+        raise ValueError(msg)
+    _checks.at_least("steps", np.min(found, initial=0), 0)
+    broken = found % 1 != 0
+    if whole and broken.any():
+        msg = f"steps must be whole numbers, got {found[broken][0]}"
+        raise ValueError(msg)
+    return found
 
 
 def _drift_floor(factorization: Factorization, zero: np.ndarray, tiny: float) -> float:

@@ -3,16 +3,29 @@
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
-from gnnrp import _checks, spmm
+from gnnrp import _arrays, _checks, spmm
 from gnnrp.types import LinearMap, Scalar
 
 
 def seeds(
     targets: Float[Array, "n c"], train_mask: Bool[Array, " n"]
 ) -> Float[Array, "n c"]:
-    """Return Z = [Y, 0]: the known targets, zero elsewhere; unknown (NaN) ones too."""
+    """Return Z = [Y, 0]: the known targets, zero elsewhere; unknown (NaN) ones too.
+
+    Raises:
+        ValueError: targets that are not (n, c), or a mask of another length.
+        TypeError: a mask that is not boolean.
+    """
+    targets = _arrays.floating("targets", targets)
+    if targets.ndim != 2:
+        msg = (
+            f"targets must have shape (n, c), got {targets.shape}; "
+            "jax.nn.one_hot(labels, c) makes them"
+        )
+        raise ValueError(msg)
+    train_mask = jnp.asarray(_checks.mask("train_mask", train_mask, len(targets)))
     return jnp.where(train_mask[:, None] & jnp.isfinite(targets), targets, 0)
 
 
@@ -34,13 +47,14 @@ def propagate(
 
     Raises:
         ValueError: k negative, or α (where it is a number) out of range.
+        TypeError: an adjacency that is no linear map, a start of complex numbers.
 
     Source: Eq. 3.
     """
     num_iterations = _checks.count("num_iterations", num_iterations, 0)
-    start = _floating(start)
+    start = _arrays.floating("start", start)
     if not isinstance(alpha, Tracer):
-        _checks.inside("alpha", float(alpha), 0, 1)
+        _checks.inside("alpha", alpha, 0, 1)
 
     def hop(new, _, start):
         weight = jnp.asarray(alpha, start.dtype)
@@ -74,12 +88,17 @@ def limit(
             result is NaN.
 
     Raises:
-        ValueError: α (where it is a number) out of range.
+        ValueError: α (where it is a number), the tolerance or the most products out of
+            range.
+        TypeError: an adjacency that is no linear map.
 
     Source: below Eq. 3.
     """
-    start = _floating(start)
-    if not isinstance(alpha, Tracer) and not 0 <= float(alpha) < 1:
+    _checks.linear_map("the adjacency", adjacency)
+    _checks.positive("tolerance", tolerance)
+    max_iterations = _checks.count("max_iterations", max_iterations, 1)
+    start = _arrays.floating("start", start)
+    if not isinstance(alpha, Tracer) and not 0 <= _checks.number("alpha", alpha) < 1:
         msg = f"alpha must lie in [0, 1), got {alpha}"
         raise ValueError(msg)
     weight = jnp.asarray(alpha, start.dtype)
@@ -110,9 +129,3 @@ def limit(
     first = (start, jnp.asarray(jnp.inf, start.dtype), 0)
     end, change, _ = jax.lax.while_loop(moving, hop, first)
     return jnp.where(change <= enough, end, jnp.nan)
-
-
-def _floating(start: ArrayLike) -> Array:
-    start = jnp.asarray(start)
-    inexact = jnp.issubdtype(start.dtype, jnp.floating)
-    return start if inexact else start.astype(jnp.zeros(0).dtype)

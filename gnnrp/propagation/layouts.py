@@ -38,9 +38,11 @@ def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
             ranges have small borders; needs a symmetric pattern.
 
     Raises:
-        ValueError: no part, or more parts than nodes.
+        ValueError: no part, or more parts than nodes; a matrix that is not square.
+        TypeError: not sparse.
     """
     csr = spmm.to_scipy(adjacency)
+    _checks.square("the adjacency", csr)
     num_nodes = csr.shape[0]
     parts = _checks.count("parts", parts, 1, num_nodes)
     order = _order.closer(csr, True, "bcsr") if reorder else None
@@ -71,13 +73,14 @@ def from_parts(part: Int[np.ndarray, " n"], num_parts: int) -> Layout:
 
     Raises:
         ValueError: no node or no part, or a node in a part that is not there.
+        TypeError: parts that are not numbered.
 
     Example:
         >>> from_parts(np.array([1, 0, 1, 1]), 2)
         Layout(place=array([3, 0, 4, 5]), rows=3, parts=2)
     """
-    part = np.asarray(part, np.int64)
     num_parts = _checks.count("num_parts", num_parts, 1)
+    part = _checks.labels("part", part)
     _checks.count("the number of nodes", len(part), 1)
     _checks.count("the least part of a node", part.min(), 0)
     _checks.count("the greatest part of a node", part.max(), 0, num_parts - 1)
@@ -101,7 +104,9 @@ def placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
 
     Raises:
         ValueError: a matrix of another size.
+        TypeError: no layout, or no sparse matrix.
     """
+    _checks.instance("layout", layout, Layout, "layouts.balanced makes one")
     coo = spmm.to_scipy(adjacency).tocoo()
     num_nodes = len(layout.place)
     if coo.shape != (num_nodes, num_nodes):

@@ -63,23 +63,34 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     Raises:
         ValueError: shapes that do not fit, infinite targets, a split without a training
             node whose target is known, a training node that is also in another part.
-        TypeError: masks that are not boolean.
+        TypeError: masks that are not boolean, or not three.
     """
+    split = as_split(split)
     if isinstance(targets, jax.Array) and not targets.is_fully_replicated:
         return _shared(targets, split, initial)
     y = np.asarray(targets)
     if y.ndim != 2 or not np.issubdtype(y.dtype, np.floating):
-        msg = f"targets must be floats of shape (n, c), got {y.dtype} {y.shape}"
+        hint = ".astype(float)" if y.ndim == 2 else "jax.nn.one_hot(labels, c)"
+        msg = (
+            f"targets must be floats of shape (n, c), got {y.dtype} {y.shape}; {hint} "
+            "makes them"
+        )
         raise ValueError(msg)
+    dtype = jnp.zeros(0).dtype  # float32 unless JAX has float64 enabled
+    with np.errstate(over="ignore"):
+        y = y.astype(dtype)
     if np.isinf(y).any():
         msg = f"targets must not be infinite, and row {_first(np.isinf(y))} is"
         raise ValueError(msg)
-    train, val, test = (_mask(name, part, len(y)) for name, part in _named(split))
+    train, val, test = (
+        np.atleast_2d(np.asarray(_checks.mask(name, part, len(y), several=True)))
+        for name, part in _named(split)
+    )
     for name, part in (("val", val), ("test", test)):
-        _checks.shape(f"{name} mask", part, train.shape)
+        _checks.shape(f"the {name} mask", part, train.shape)
         if (train & part).any():
             node = _first((train & part).any(axis=0))
-            msg = f"node {node} is in both the train and the {name} mask"
+            msg = f"node {node} is in both the train and the {name} mask; take one away"
             raise ValueError(msg)
     if 0 in {len(train), y.shape[1]}:
         msg = f"there must be a split and a class, got {len(train)} and {y.shape[1]}"
@@ -90,8 +101,6 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
         msg = f"split {_first(~fed)} has no training node with a known target"
         raise ValueError(msg)
     known = None if finite[train.any(axis=0)].all() else finite
-    dtype = jnp.zeros(0).dtype  # float32 unless JAX has float64 enabled
-    y = y.astype(dtype)
     return Problem(
         np.where(finite, y, 0),
         known,
@@ -131,17 +140,17 @@ def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
         TypeError: masks that are not boolean.
     """
     if targets.ndim != 2 or not jnp.issubdtype(targets.dtype, jnp.floating):
-        msg = f"targets must be floats of shape (n, c), got {targets.dtype} "
-        msg += f"{targets.shape}"
+        msg = (
+            f"targets must be floats of shape (n, c), got {targets.dtype} "
+            f"{targets.shape}"
+        )
         raise ValueError(msg)
     targets = targets.astype(jnp.zeros(0).dtype)
     num_nodes, masks = len(targets), []
-    for name, mask in _named(split):
-        if mask.dtype != np.bool_:
-            msg = f"the {name} mask must be boolean, got {mask.dtype}"
-            raise TypeError(msg)
+    for name, part in _named(split):
+        mask = _checks.mask(name, part, num_nodes, several=True)
         masks.append(mask[None] if mask.ndim == 1 else mask)
-        _checks.shape(f"{name} mask", masks[-1], (len(masks[0]), num_nodes))
+        _checks.shape(name, masks[-1], (len(masks[0]), num_nodes))
     train, val, test = masks
     if initial is not None:
         shape = (len(train), *targets.shape)
@@ -182,32 +191,33 @@ def _looked_at(targets, train, val, test, initial):
     )
 
 
+def as_split(parts: Any) -> Split:
+    """Return the masks of a split by name.
+
+    Raises:
+        TypeError: not three of them.
+    """
+    if not isinstance(parts, list | tuple) or len(parts) != len(Split._fields):
+        got = (
+            f"{len(parts)}" if isinstance(parts, list | tuple) else type(parts).__name__
+        )
+        msg = f"a split must be three masks, Split(train, val, test), got {got}"
+        raise TypeError(msg)
+    return Split(*parts)
+
+
 def _named(split: Split) -> list[tuple[str, Any]]:
-    return [("train", split.train), ("val", split.val), ("test", split.test)]
+    return [(f"the {name} mask", mask) for name, mask in split._asdict().items()]
 
 
 def _first(flags: Any) -> int:
     return int(np.argwhere(flags)[0, 0])
 
 
-def _mask(name: str, mask: Any, num_nodes: int) -> Bool[np.ndarray, "s n"]:
-    array = np.asarray(mask)
-    if array.dtype != np.bool_:
-        msg = f"the {name} mask must be boolean, got {array.dtype}"
-        raise TypeError(msg)
-    if array.ndim not in {1, 2} or array.shape[-1] != num_nodes:
-        msg = (
-            f"the {name} mask must have shape ({num_nodes},) or (s, {num_nodes}), "
-            f"got {array.shape}"
-        )
-        raise ValueError(msg)
-    return np.atleast_2d(array)
-
-
 def _initial(
     initial: Any, shape: tuple[int, ...], dtype: Any
 ) -> Float[np.ndarray, "s n c"]:
-    start = np.asarray(initial, dtype)
+    start = _checks.reals("initial", initial).astype(dtype)
     if start.shape not in {shape, shape[1:]}:
         msg = f"initial must have shape {shape[1:]} or {shape}, got {start.shape}"
         raise ValueError(msg)

@@ -37,12 +37,12 @@ def posterior(
     Raises:
         ValueError: noise that leaves K_XX + σ^2 I not positive definite, or targets
             or variances that do not fit.
+        TypeError: no factorization.
 
     Source: Def. 4.1, its covariance Σ.
     """
-    known = len(factorization.eigenvalues)
-    _checks.shape("targets", targets, (known, np.shape(targets)[-1]))
+    mean = exact.limit(factorization, targets, ridge=noise)
     _checks.shape("variance", variance, factorization.rows.shape[:1])
     explained = factorization.rows**2 @ exact.inverse(factorization, noise)
     left = np.maximum(np.asarray(variance, np.float64) - explained, 0)  # not round-off
-    return Posterior(exact.limit(factorization, targets, ridge=noise), left)
+    return Posterior(mean, left)

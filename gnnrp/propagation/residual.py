@@ -22,8 +22,8 @@ from gnnrp.propagation import (
     methods,
     selection,
 )
-from gnnrp.propagation.problem import Problem, make_problem
-from gnnrp.propagation.similarity import as_pytree, everywhere, on_support
+from gnnrp.propagation.problem import Problem, as_split, make_problem
+from gnnrp.propagation.similarity import as_pytree, check_map, everywhere, on_support
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 MOST_STEPS = 10_000_000
@@ -104,7 +104,7 @@ def run(
         similarity,
         targets,
         split,
-        step_sizes=[float(step_size)],
+        step_sizes=[_checks.number("step_size", step_size)],
         num_steps=num_steps,
         metric=metric,
         residual_fn=residual_fn,
@@ -170,18 +170,25 @@ def run_all(
         ValueError: as ``run``; no step size.
         TypeError: as ``run``.
     """
-    step_sizes = [float(step_size) for step_size in step_sizes]  # or an array
+    step_sizes = [
+        _checks.number("step_size", step_size)
+        for step_size in _checks.several("step_sizes", step_sizes)
+    ]
     functions = {"metric": metric, "residual_fn": residual_fn}
     num_steps, choice = _checked_settings(
         step_sizes, num_steps, functions, method, select, patience
     )
-    split = Split(*split)
+    if callback is not None:
+        _checks.function("callback", callback)
     problem = make_problem(targets, split, initial)
     similarity = everywhere(as_pytree(similarity))
+    check_map(similarity, problem.targets)
     method, reason, krylov_bytes = methods.choose(
         method, similarity, problem, residual_fn, num_steps, len(step_sizes), max_bytes
     )
     asked: dict[str, Any] = {"step_sizes": step_sizes, "num_steps": num_steps}
+    if made_with is not None:
+        _checks.instance("made_with", made_with, dict, "it is kept as JSON")
     identity = made_with or {}
     if folder is not None:
         named = asked | functions | {"method": method, "select": select}
@@ -195,7 +202,7 @@ def run_all(
         if method == "krylov":
             asked |= {"sent": known, "max_bytes": krylov_bytes}
         found = _driven(method, similarity, problem, asked, functions, choice)
-    taken, single = (method, reason, residual_fn), np.ndim(split.train) == 1
+    taken, single = (method, reason, residual_fn), np.ndim(as_split(split).train) == 1
     return _told(found, step_sizes, taken, similarity, problem, single=single)
 
 
@@ -285,9 +292,6 @@ def _checked_settings(
     """
     _checks.one_of("method", method, methods.METHODS)
     _checks.one_of("select", select, selection.RULES)
-    if len(step_sizes) == 0:
-        msg = "step_sizes must hold at least one step size"
-        raise ValueError(msg)
     for step_size in step_sizes:
         _checks.positive("step_size", step_size)
     num_steps = _checks.count("num_steps", num_steps, 1, MOST_STEPS)
@@ -295,7 +299,5 @@ def _checked_settings(
     if patience is not None:
         limit = _checks.count("patience", patience, 1)
     for name, function in functions.items():
-        if not callable(function):
-            msg = f"{name} must be a function, got {function!r}; see its by_name"
-            raise TypeError(msg)
+        _checks.function(name, function, "see metrics.by_name and losses.by_name")
     return num_steps, {"rule": select, "patience": jnp.asarray(limit, jnp.int32)}

@@ -105,7 +105,10 @@ def prepare(
 
     Raises:
         ValueError: a mesh of several axes or of another size; an unknown exchange.
+        TypeError: no layout, no mesh, or no sparse matrix.
     """
+    _checks.instance("layout", layout, Layout, "layouts.balanced makes one")
+    _checks.instance("mesh", mesh, Mesh, 'Mesh(jax.devices(), ("nodes",)) makes one')
     if mesh.devices.shape != (layout.parts,):
         msg = (
             f"the mesh must have one axis of {layout.parts} devices, as the layout has "
@@ -217,10 +220,21 @@ def spread(
         mesh: of as many devices as the layout has parts.
         fill: of blank rows.
         axis: of the nodes; masks of several splits have it last.
+
+    Raises:
+        ValueError: not a value for each node, or another number of devices.
+        TypeError: no layout.
     """
+    _checks.instance("layout", layout, Layout, "layouts.balanced makes one")
     values = np.asarray(values)
-    axis = range(values.ndim)[axis]
+    axis = _checks.count("axis", axis, -values.ndim, values.ndim - 1) % values.ndim
     shape = list(values.shape)
+    if shape[axis] != len(layout.place):
+        msg = f"values must have {len(layout.place)} nodes on axis {axis}, got {shape}"
+        raise ValueError(msg)
+    if mesh.size != layout.parts:
+        msg = f"the layout has {layout.parts} parts, and the mesh {mesh.size} devices"
+        raise ValueError(msg)
     shape[axis] = layout.parts * layout.rows
     placed = np.full(shape, fill, values.dtype)
     placed[(slice(None),) * axis + (layout.place,)] = values
@@ -234,7 +248,14 @@ def collected(
     """Return the values of all nodes, in their own order, on the host.
 
     Where several processes share the rows, every one gets all of them.
+
+    Raises:
+        ValueError: another number of rows.
+        TypeError: no layout.
     """
+    _checks.instance("layout", layout, Layout, "layouts.balanced makes one")
+    _checks.rows("placed", placed, layout.parts * layout.rows)
+    placed = jnp.asarray(placed)
     if not placed.is_fully_addressable:
         placed = multihost_utils.process_allgather(placed, tiled=True)
     return np.asarray(placed)[layout.place]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import spmm
+from gnnrp import _checks, spmm
 from gnnrp.propagation import label
 from gnnrp.types import LinearMap, Scalar
 
@@ -35,6 +35,14 @@ class Power:
     adjacency: LinearMap
     power: int = _static()
     first: spmm.Matrix | None = None  # see ``on_support``
+
+    def __post_init__(self) -> None:
+        """Refuse a power that is no number of hops.
+
+        Raises:
+            ValueError: it is not.
+        """
+        _check_walk(self.power, 1)
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return A^K V."""
@@ -59,6 +67,14 @@ class LazyWalk:
     alpha: Scalar = 1.0
     first: spmm.Matrix | None = None  # see ``on_support``
 
+    def __post_init__(self) -> None:
+        """Refuse hops and weights that make no walk.
+
+        Raises:
+            ValueError: out of range; α is not looked at where it is traced.
+        """
+        _check_walk(self.power, self.alpha)
+
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return (α A + (1 - α) I)^K V."""
 
@@ -80,6 +96,14 @@ class Restart:
     adjacency: LinearMap
     num_iterations: int = _static()
     alpha: Scalar = 0.9
+
+    def __post_init__(self) -> None:
+        """Refuse hops and weights that make no walk.
+
+        Raises:
+            ValueError: out of range; α is not looked at where it is traced.
+        """
+        _check_walk(self.num_iterations, self.alpha)
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return LP(V; k, α)."""
@@ -105,6 +129,8 @@ class Sandwich:
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return B M B V."""
+        for name in ("outer", "inner"):
+            _checks.linear_map(name, getattr(self, name))
         right = self.outer if self.right is None else self.right
         return self.outer(self.inner(right(v)))
 
@@ -117,7 +143,13 @@ class Dense:
     matrix: Float[Array, "n n"]
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return M V, in full precision on every device."""
+        """Return M V, in full precision on every device.
+
+        Raises:
+            ValueError: V has another number of rows than M has columns.
+        """
+        _checks.square("the matrix of similarity.Dense", self.matrix)
+        _checks.rows("V", v, len(self.matrix))
         return jnp.matmul(self.matrix, v, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -142,6 +174,17 @@ class Probability:
         return slope * self.similarity(slope * v)
 
 
+def _check_walk(num_hops: int, alpha: Any) -> None:
+    """Refuse hops and weights that make no walk; pytrees rebuild it of anything.
+
+    Raises:
+        ValueError: out of range.
+    """
+    _checks.count("the number of hops", num_hops, 0)
+    if isinstance(alpha, int | float | np.number):
+        _checks.inside("alpha", alpha, 0, 1)
+
+
 def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> LinearMap:
     """Return a map that equals S on V that vanish outside some nodes, and does less.
 
@@ -156,9 +199,7 @@ def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> Linear
     Raises:
         TypeError: a support that is not boolean.
     """
-    if support.dtype != np.bool_:
-        msg = f"the support must be boolean, got {support.dtype}; see .astype(bool)"
-        raise TypeError(msg)
+    support = _checks.mask("the support", support, len(support))
     similarity = everywhere(similarity)
     if support.sum() > _MOST_SUPPORT * support.size:
         return similarity
@@ -193,9 +234,10 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
     Raises:
         TypeError: not callable.
     """
-    if not callable(similarity):
+    if not callable(similarity) or isinstance(similarity, type):
+        what = getattr(similarity, "__name__", type(similarity).__name__)
         msg = (
-            f"a similarity must be a map V -> S V, got {type(similarity).__name__}; "
+            f"a similarity must be a map V -> S V, got {what}; "
             "wrap a dense matrix in similarity.Dense, a sparse one in spmm.prepare"
         )
         raise TypeError(msg)
@@ -210,6 +252,25 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
 def product(similarity: LinearMap, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """Return S V, compiled; S from ``as_pytree``."""
     return similarity(v)
+
+
+def check_map(similarity: LinearMap, like: Any) -> None:
+    """Refuse a map that does not send (n, c) to real numbers (n, c), without a product.
+
+    Args:
+        similarity: from ``as_pytree``.
+        like: an array of the shape and type of V.
+
+    Raises:
+        ValueError: it does not.
+    """
+    v = jax.ShapeDtypeStruct(like.shape, like.dtype)
+    sent: Any = jax.eval_shape(product, similarity, v)  # which keeps its traces
+    found = getattr(sent, "shape", None)
+    if found != v.shape or not jnp.issubdtype(sent.dtype, jnp.floating):
+        got = type(sent).__name__ if found is None else f"{sent.dtype} {found}"
+        msg = f"a similarity must send floats {v.shape} to floats {v.shape}, got {got}"
+        raise ValueError(msg)
 
 
 def columns(
@@ -232,10 +293,8 @@ def columns(
     Raises:
         ValueError: a column that is not among the n.
     """
-    outside = (np.asarray(index) < 0) | (np.asarray(index) >= num_nodes)
-    if outside.any():
-        msg = f"column {index[np.argmax(outside)]} is not one of {num_nodes} nodes"
-        raise ValueError(msg)
+    num_nodes = _checks.count("num_nodes", num_nodes, 0)
+    index = _checks.node_ids("index", index, num_nodes).astype(np.int32)
     dtype = jnp.dtype(dtype or jnp.zeros(0).dtype)
     block = max(1, min(len(index), max_bytes // max(1, num_nodes * dtype.itemsize)))
     out = np.empty((num_nodes, len(index)), dtype)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from gnnrp import _checks, checkpoints
 from gnnrp.propagation import losses, methods, residual, similarity
 from gnnrp.propagation._forms import initial_residual
-from gnnrp.propagation.problem import make_problem
+from gnnrp.propagation.problem import as_split, make_problem
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Split
 
 STEP_SIZES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -88,18 +88,19 @@ def run(
     Raises:
         ValueError: an empty or invalid grid; what ``residual.run`` refuses; a
             checkpoint of another sweep.
+        TypeError: what is no map, function or split.
         KeyboardInterrupt: asked for; with a folder, after a checkpoint.
 
     Source: App. D.1, grid of the hyperparameter search.
     """
-    if len(powers) == 0:
-        msg = "powers must hold at least one power"
-        raise ValueError(msg)
-    for power in powers:
-        _checks.count("power", power, 0)
-    data = (adjacency, targets, split)
+    _checks.linear_map("the adjacency", adjacency)
+    _checks.function("make_similarity", make_similarity)
+    if callback is not None:
+        _checks.function("callback", callback)
+    powers, step_sizes = _checked_grid(powers, step_sizes)
+    data = (adjacency, targets, as_split(split))
     settings = {
-        "step_sizes": list(map(float, step_sizes)),
+        "step_sizes": step_sizes,
         "num_steps": num_steps,
         "metric": metric,
         "residual_fn": residual_fn,
@@ -107,7 +108,7 @@ def run(
         "select": select,
         "patience": patience,
     }
-    grid = {"powers": list(map(int, powers)), "make_similarity": make_similarity}
+    grid = {"powers": powers, "make_similarity": make_similarity}
     hops = _FirstProducts(*data) if _shares_hops(grid, settings) else None
     identity = checkpoints.identity(
         settings | grid, **{} if folder is None else {"data": data}
@@ -188,7 +189,12 @@ def winner(table: Table) -> Winner:
 
     Raises:
         ValueError: every setting has such a split.
+        TypeError: no table.
     """
+    _checks.instance("table", table, Table, "sweep.run makes one")
+    if not len(table.power):
+        msg = "the table has no row; sweep.run makes one a power, step size and split"
+        raise ValueError(msg)
     settings = np.stack([table.power, table.step_size], axis=1)
     _, first, of_row = np.unique(
         settings, axis=0, return_index=True, return_inverse=True
@@ -210,6 +216,20 @@ def winner(table: Table) -> Winner:
         float(table.step_size[row]),
         float(val[best]),
         float(test[best]),
+    )
+
+
+def _checked_grid(powers: Any, step_sizes: Any) -> tuple[list[int], list[float]]:
+    """Return both as lists of numbers; ``residual.run_all`` checks the step sizes.
+
+    Raises:
+        ValueError: no list, an empty one, or one that does not hold numbers.
+    """
+    powers = _checks.several("powers", powers)
+    step_sizes = _checks.several("step_sizes", step_sizes)
+    return (
+        [_checks.count("power", power, 0) for power in powers],
+        [_checks.number("step_size", step_size) for step_size in step_sizes],
     )
 
 

@@ -1,0 +1,49 @@
+"""Checks of arrays that may be of a device or traced: by type and shape alone."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from gnnrp import _checks
+
+
+def real(name: str, given: Any) -> Array:
+    """Return an array of real numbers.
+
+    Raises:
+        TypeError: of complex numbers, or none.
+    """
+    if not isinstance(given, jax.Array):
+        return jnp.asarray(_checks.reals(name, given))
+    if jnp.iscomplexobj(given) or jnp.issubdtype(given.dtype, jax.dtypes.extended):
+        msg = f"{name} must hold real numbers, got {given.dtype}"
+        raise TypeError(msg)
+    return given
+
+
+def floating(name: str, given: Any) -> Array:
+    """Return an array of floats; whole numbers become JAX's default ones.
+
+    Raises:
+        TypeError: of complex numbers, or none.
+    """
+    array = real(name, given)
+    is_float = jnp.issubdtype(array.dtype, jnp.floating)
+    return array if is_float else array.astype(jnp.zeros(0).dtype)
+
+
+def one_key(given: Any) -> None:
+    """Refuse what is not a single key of JAX's random numbers.
+
+    Raises:
+        TypeError: it is not.
+    """
+    dtype = getattr(given, "dtype", None)
+    new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    single = getattr(given, "ndim", None) == (0 if new else 1)
+    if not single or not (new or dtype == jnp.uint32):
+        got = _checks.shown(given)
+        msg = f"key must be one key, such as jax.random.key(0), got {got}"
+        raise TypeError(msg)
