@@ -21,7 +21,7 @@ import scipy.sparse
 from gnnrp import baselines, memory, metrics, peaks, records, spmm, tracking, wide
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features, low_rank
-from gnnrp.propagation import krylov, methods, residual, similarity
+from gnnrp.propagation import _lanczos, methods, residual, similarity
 from gnnrp.propagation.problem import make_problem
 from gnnrp.types import Split
 
@@ -73,7 +73,7 @@ def rp(
         if method != "krylov":
             return methods.peak(method, size)
         vectors = found[0].report.columns // (size.num_splits * size.num_classes)
-        return peaks.krylov(size, min(m for m in krylov._CAPACITIES if m >= vectors))
+        return peaks.krylov(size, min(m for m in _lanczos.CAPACITIES if m >= vectors))
 
     return Case(run, estimate)
 

@@ -17,33 +17,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from gnnrp import checkpoints
-from gnnrp.propagation import exact
+from gnnrp.propagation import _lanczos, exact
 from gnnrp.propagation._nodes import Indexed, InPlace
 from gnnrp.propagation.similarity import as_pytree
 from gnnrp.types import LinearMap
 
 _LOOK = 4  # vectors between two looks at the error
-_CAPACITIES = (32, 48, 64, 96, 128, 192, 256)  # few, since each is one compilation
-
 
 # What diverges ends in infinity and NaN, which the report tells of.
 _DIVERGING = np.errstate(over="ignore", invalid="ignore")
-
-
-class _Growth(NamedTuple):
-    """A space while it grows."""
-
-    vectors: Float[Array, "s c m l"]
-    images: Float[Array, "s c m r"]
-    vector: Float[Array, "s c l"]  # the next one
-    diagonal: Float[np.ndarray, "j s c"]
-    off_diagonal: Float[np.ndarray, "j s c"]
-    last_change: Float[np.ndarray, ""]
-    error: Float[np.ndarray, ""]
 
 
 class Basis(NamedTuple):
@@ -66,7 +51,7 @@ def build(
     step_sizes: Sequence[float],
     num_steps: int,
     tolerance: float | None = None,
-    max_vectors: int = _CAPACITIES[-1],
+    max_vectors: int = _lanczos.CAPACITIES[-1],
     sent: Float[Array, "n s c"] | None = None,
     keeper: checkpoints.Keeper | None = None,
     callback: Callable[[int, int], None] | None = None,
@@ -91,7 +76,7 @@ def build(
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
     # No space is larger than the training nodes, even if a diverging error never ends.
-    most = min(max(1, max_vectors), residual.shape[2], _CAPACITIES[-1])
+    most = min(max(1, max_vectors), residual.shape[2], _lanczos.CAPACITIES[-1])
     limit = min(num_steps + 1, most)
     if tolerance is None:
         tolerance = 1e-4 if residual.dtype == jnp.float32 else 1e-10
@@ -102,20 +87,22 @@ def build(
     if isinstance(places, Indexed):
         places = jax.device_put(places)
     keeper = keeper or checkpoints.Keeper(None, {})
-    begun = functools.partial(_begun, residual * scale[..., None], places.num_rest)
+    begun = functools.partial(
+        _lanczos.begun, residual * scale[..., None], places.num_rest
+    )
     state = keeper.resumed(begun) or begun(0)
     previous = _eigen(state) if len(state.diagonal) else None
     while len(state.diagonal) < limit and state.error > tolerance:
         more = min(_LOOK, limit - len(state.diagonal))
         known = None if sent is None else sent * scale
-        state = _grown(state, similarity, places, more, limit, known, callback)
+        state = _lanczos.grown(state, similarity, places, more, limit, known, callback)
         eigen = _eigen(state)
         change = max(
             _change(previous, eigen, norms, at, num_steps) for at in step_sizes
         )
         state, previous = _judged(state, change), eigen
-        keeper.offer(len(state.diagonal), lambda: _trimmed(state))  # noqa: B023
-    keeper.finish(len(state.diagonal), lambda: _trimmed(state))
+        keeper.offer(len(state.diagonal), lambda: _lanczos.trimmed(state))  # noqa: B023
+    keeper.finish(len(state.diagonal), lambda: _lanczos.trimmed(state))
     theta, Q = _eigen(state)
     error = float(state.error)
     if len(state.diagonal) >= min(num_steps + 1, residual.shape[2]):
@@ -123,85 +110,14 @@ def build(
     return Basis(state.vectors, state.images, theta, Q, norms, error)
 
 
-def _begun(start: Float[Array, "s c l"], num_rest: int, count: int) -> _Growth:
-    """Return a space from its first vector on, with room for so many."""
-    numbers = (count, *start.shape[:2])
-    return _Growth(
-        _zeros(start, count, start.shape[2]),
-        _zeros(start, count, num_rest),
-        start,
-        np.zeros(numbers),
-        np.zeros(numbers),
-        np.array(np.inf),
-        np.array(np.inf),
-    )
-
-
-def _judged(state: _Growth, change: float) -> _Growth:
+def _judged(state: _lanczos.Growth, change: float) -> _lanczos.Growth:
     """Return the space with its error, from what the last vectors changed."""
     last = float(state.last_change)
     error = change * (min(1.0, change / last) if last < np.inf else 1)
     return state._replace(last_change=np.array(change), error=np.array(error))
 
 
-def _grown(
-    state: _Growth,
-    similarity: LinearMap,
-    places: Indexed | InPlace,
-    more: int,
-    limit: int,
-    sent: Float[Array, "n s c"] | None,
-    callback: Callable[[int, int], None] | None,
-) -> _Growth:
-    """Return the space with more vectors; ``sent`` is S of the first one, if known."""
-    diagonal, off_diagonal = list(state.diagonal), list(state.off_diagonal)
-    capacity = _capacity(len(diagonal) + more, limit)
-    vector = state.vector
-    vectors = _with_room(state.vectors, capacity)
-    images = _with_room(state.images, capacity)
-    for _ in range(more):
-        at = len(diagonal)
-        vectors = _store(vectors, vector, at)
-        is_known = at == 0 and sent is not None
-        moved = sent if is_known else _send(similarity, places, vector)
-        images = _store(images, _on_rest(places, moved), at)
-        product = _on_train(places, moved)
-        vector, alpha, beta = _orthogonalize(vectors, vector, product)
-        diagonal.append(np.asarray(alpha, np.float64))
-        off_diagonal.append(np.asarray(beta, np.float64))
-        if callback:
-            callback(at + 1, limit)
-    return state._replace(
-        vectors=vectors,
-        images=images,
-        vector=vector,
-        diagonal=np.stack(diagonal),
-        off_diagonal=np.stack(off_diagonal),
-    )
-
-
-def _trimmed(state: _Growth) -> _Growth:
-    """Return the space without room for more, which memory may not grant again."""
-    count = len(state.diagonal)
-    return state._replace(
-        vectors=state.vectors[:, :, :count], images=state.images[:, :, :count]
-    )
-
-
-def _capacity(count: int, limit: int) -> int:
-    return min(c for c in (*_CAPACITIES, limit) if c >= count)
-
-
-def _zeros(like: Float[Array, "s c l"], room: int, width: int) -> Array:
-    """Return zeros (s, c, room, width), shared by the devices as the vectors are."""
-    shape, sharding = (*like.shape[:2], room, width), None
-    if isinstance(like.sharding, NamedSharding):
-        *most, last = (*like.sharding.spec, None, None, None)[:3]
-        sharding = NamedSharding(like.sharding.mesh, PartitionSpec(*most, None, last))
-    return jnp.zeros(shape, like.dtype, device=sharding)
-
-
-def _eigen(state: _Growth) -> tuple[np.ndarray, np.ndarray]:
+def _eigen(state: _lanczos.Growth) -> tuple[np.ndarray, np.ndarray]:
     T = (np.moveaxis(each, 0, -1) for each in (state.diagonal, state.off_diagonal))
     return _tridiagonal_eigh(*T)
 
@@ -315,40 +231,3 @@ def _change(
     old = np.pad(old, [(0, 0)] * 3 + [(0, new.shape[-1] - old.shape[-1])])
     change = energy(new - old) / np.maximum(energy(new), np.finfo(float).tiny)
     return float(np.max(np.where(np.isfinite(change), change, np.inf)))
-
-
-def _with_room(array: Array, capacity: int) -> Array:
-    room = max(0, capacity - array.shape[2])
-    return jnp.pad(array, [(0, 0), (0, 0), (0, room), (0, 0)]) if room else array
-
-
-def _send_impl(similarity, places, vector):
-    """Return S v of all nodes, (n, s, c)."""
-    spread = places.spread(vector)
-    return similarity(spread.reshape(len(spread), -1)).reshape(spread.shape)
-
-
-def _orthogonalize_impl(vectors, vector, product):
-    """Return the next vector, α and β; twice, since once is not enough in float32."""
-    alpha = jnp.einsum("scl,scl->sc", vector, product)
-    scale = jnp.linalg.norm(product, axis=-1)
-    for _ in range(2):
-        overlap = jnp.einsum("scml,scl->scm", vectors, product, precision="highest")
-        product -= jnp.einsum("scml,scm->scl", vectors, overlap, precision="highest")
-    beta = jnp.linalg.norm(product, axis=-1)
-    # Below round-off of the product the space is complete: stop this column for good.
-    alive = beta > 4 * jnp.finfo(product.dtype).eps * scale
-    beta = jnp.where(alive, beta, 0)
-    scaled = product / jnp.where(alive, beta, 1)[..., None]
-    return jnp.where(alive[..., None], scaled, 0), alpha, beta
-
-
-def _store_impl(array, row, at):
-    return jax.lax.dynamic_update_index_in_dim(array, row, at, 2)
-
-
-_send = jax.jit(_send_impl)
-_on_train = jax.jit(lambda places, moved: places.on_train(moved))
-_on_rest = jax.jit(lambda places, moved: places.on_rest(moved))
-_orthogonalize = jax.jit(_orthogonalize_impl)
-_store = jax.jit(_store_impl, donate_argnums=0)
