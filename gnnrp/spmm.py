@@ -131,10 +131,11 @@ def _fastest() -> str:
     return "bcoo" if cusparse else "segment_sum"
 
 
-def to_scipy(
-    adjacency: sparse.BCOO | scipy.sparse.sparray | scipy.sparse.spmatrix,
-) -> scipy.sparse.csr_array:
+def to_scipy(adjacency: Any) -> scipy.sparse.csr_array:
     """Return a copy as a scipy CSR array of floats, on the host.
+
+    Args:
+        adjacency: BCOO or scipy sparse; of any caller, so that it is checked here.
 
     Raises:
         ValueError: not a matrix.
