@@ -47,7 +47,7 @@ test-ogb:
 	test -d $(OGB) || $(PYTHON) -m venv $(OGB)
 	$(OGB)/bin/$(PIP_INSTALL) $(TORCH)
 	$(OGB)/bin/$(PIP_INSTALL) -e '.[test,ogb]' torch_geometric
-	GNNRP_TEST_OGB=1 $(OGB)/bin/python -m pytest tests/test_ogb_package.py
+	$(OGB)/bin/python -m pytest tests/ogb_package.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -219,7 +219,7 @@ def test_parts_of_a_sparse_matrix_must_fit(member, value, tmp_path):
         ("raw/edge", "0,12\n", "leaves the 12 nodes"),
         ("raw/node-label", f"{2**60}\n" * 12, "class ids"),
         ("split/time/valid", "0\n", "in another part"),
-        ("split/time/valid", "12\n", "not in"),
+        ("split/time/valid", "12\n", "not one of 12 nodes"),
         ("raw/node-feat", "inf\n" * 12, "not every line"),
         ("raw/node-feat", "nan\n" * 12, "finite"),
     ],

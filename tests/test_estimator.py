@@ -651,7 +651,9 @@ def refusals():
     yield {}, absent, r"no node of val_mask is of a training class \(0.0, 1.0\)"
     one = {"labels": np.r_[0, 1, 0, 0, [-1] * 10], "train": [0, 1], "val": [2, 3]}
     yield auc, one, "roc_auc needs two classes in val_mask"
-    yield {"step_size": 1e300, "num_steps": 50}, {}, "did not stay finite.*smaller step"
+    far = {"step_size": 1e300, "num_steps": 50}
+    yield far | {"power": 2}, {}, "did not stay finite.*take a smaller step_size"
+    yield far | {"power": 3}, {}, "did not stay finite.*take an even power"
 
 
 @pytest.mark.parametrize(("settings", "given", "sentence"), list(refusals()))

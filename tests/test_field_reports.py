@@ -44,7 +44,7 @@ ELSEWHERE = {
         "signed_degrees_are_sums_of_absolute_weights"
     ),
     "9 a download asks on the terminal, or dies without one": (
-        "datasets: ogb_sets_name_the_archive_and_ask_nothing, "
+        "datasets: without_the_ogb_package_its_sets_name_it_and_the_archive, "
         "missing_files_are_named_with_places_and_remedy"
     ),
     "11 missing ids of test nodes shift all others": (

@@ -1,11 +1,13 @@
-"""OGB and PyG themselves, beside what we read, score and fit: `make test-ogb`."""
+"""OGB and PyG themselves, beside what we read, score and fit.
+
+``make test-ogb`` installs them, and names this file, which no other run of the tests
+collects.
+"""
 
 import functools
 import http.server
-import importlib.util
 import io
 import json
-import os
 import pickle
 import shutil
 import sys
@@ -25,11 +27,6 @@ import scipy.sparse
 from experiments import ogb_submission
 from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, presets, spmm
 from gnnrp.datasets import _archive, catalog
-
-if not os.environ.get("GNNRP_TEST_OGB"):  # where it is set, what is missing fails
-    for package in ("torch", "torch_geometric", "ogb"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch_geometric
