@@ -140,9 +140,10 @@ def test_gradients_in_a_dense_kernel_and_a_factor_are_differences(centered):
 
 
 @center
-def test_a_zero_kernel_aligns_with_nothing(centered):
-    zero = np.zeros((N, N))
-    assert alignment.alignment(zero, forms(0)[0][1], centered=centered) == 0
+def test_the_alignment_of_a_zero_kernel_is_nan_with_a_warning(centered):
+    zero, other = np.zeros((N, N)), forms(0)[0][1]
+    with pytest.warns(RuntimeWarning, match="the first kernel is zero"):
+        assert jnp.isnan(alignment.alignment(zero, other, centered=centered))
 
 
 @center

@@ -53,6 +53,7 @@ ELSEWHERE = {
     "12 ROC-AUC of a task of one class": (
         "metrics: tasks_of_one_class_are_left_out_of_the_mean, "
         "roc_auc_without_any_task_of_both_classes_is_nan; "
+        "residual: a_metric_that_says_nothing_of_the_validation_nodes_is_told; "
         "estimator: what_cannot_be_scored_is_refused"
     ),
     "14 a tangent kernel runs out of memory": (
@@ -187,13 +188,14 @@ def test_kind_15_blocks_of_the_kernel_of_a_large_graph_need_no_square_array():
     assert time.perf_counter() - began < 60  # n x n in float64 is 20 GB
 
 
-def test_kind_17_the_centered_alignment_of_one_class_is_zero_as_documented():
+def test_kind_17_the_centered_alignment_of_one_class_is_nan_with_a_warning():
     labels = alignment.from_labels(np.zeros(6, int), 1)
     kernel = np.eye(6)
-    assert alignment.alignment(kernel, labels, centered=True) == 0
-    assert "zero if one of them is" in alignment.alignment.__doc__
-    broken = np.full((6, 6), np.nan)
-    assert jnp.isnan(alignment.alignment(kernel, broken))
+    with pytest.warns(RuntimeWarning, match="the second kernel is zero when centered"):
+        assert jnp.isnan(alignment.alignment(kernel, labels, centered=True))
+    in_jit = jax.jit(lambda phi: alignment.alignment(kernel, phi, centered=True))
+    assert jnp.isnan(in_jit(labels))
+    assert alignment.alignment(kernel, labels) > 0
 
 
 @pytest.mark.parametrize(("backend", "atomic"), [("segment_sum", True), ("bcsr", None)])

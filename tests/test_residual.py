@@ -352,6 +352,15 @@ def test_every_symmetric_similarity_has_closed_forms(case):
     check_similarity(case, "krylov")
 
 
+@pytest.mark.parametrize("method", ["iterate", "exact", "krylov"])
+def test_a_metric_that_says_nothing_of_the_validation_nodes_is_told(method):
+    S, _, targets, split = basic(0)
+    targets = targets[:, :1]
+    of_one_class = split._replace(val=split.val & (targets[:, 0] == 0))
+    with pytest.raises(ValueError, match=r"metric is NaN on the validation nodes of"):
+        run(S, targets, of_one_class, metric=metrics.roc_auc, method=method)
+
+
 @pytest.mark.parametrize("name", ["function", "restart", "sandwich of a power"])
 def test_similarities_run_step_by_step(name):
     check_similarity(generators.SIMILARITIES[name], "iterate")

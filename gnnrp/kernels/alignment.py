@@ -14,6 +14,7 @@ Source: Def. 5.1.
 """
 
 import dataclasses
+import warnings
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -86,7 +87,7 @@ def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
 
 
 def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scalar:
-    """Return A(K1, K2), zero if one of them is.
+    """Return A(K1, K2); NaN, with a warning outside of ``jit``, if one of them is zero.
 
     Kernel-graph alignment has A or a power of it on one side, kernel-target alignment
     ``ideal_kernel``; the homophily level of a graph is A with the ideal kernel.
@@ -97,6 +98,7 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
         first: K1.
         second: K2, of as many nodes.
         centered: of H K1 H and H K2 H, which the paper's figures show without saying.
+            Where all nodes are of one class, H Y Y^T H is zero.
 
     Raises:
         ValueError: kernels that are not square or of different sizes.
@@ -114,10 +116,16 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
     if centered:
         one, two = _centered(one), _centered(two)
     squares = _inner(one, one), _inner(two, two)
-    zero = (squares[0] <= 0) | (squares[1] <= 0)  # not NaN, which shows
+    zero = (squares[0] <= 0) | (squares[1] <= 0)
+    if not isinstance(zero, jax.core.Tracer) and zero:
+        which = "first" if squares[0] <= 0 else "second"
+        msg = (
+            f"the {which} kernel is zero{' when centered' * centered}: A(K1, K2) is NaN"
+        )
+        warnings.warn(msg, RuntimeWarning, stacklevel=2)
     # Two roots: the product of the squares may be beyond float32.
     norms = [jnp.sqrt(jnp.where(zero, 1, square)) for square in squares]
-    return jnp.where(zero, 0, _inner(one, two) / norms[0] / norms[1])
+    return jnp.where(zero, jnp.nan, _inner(one, two) / norms[0] / norms[1])
 
 
 class _Shifted(NamedTuple):

@@ -93,10 +93,20 @@ def trajectory(
         reason: why.
         asked: residual, step size, and what gives ``ends``, to explain divergence.
         single: a split without an axis for it.
+
+    Raises:
+        ValueError: no step has a validation score, though nothing diverges.
     """
     steps = np.asarray(found.selection.step)
     rows, at = np.arange(len(steps)), np.maximum(steps, 1) - 1
     when = grown(found.train_residual)
+    if (unscored := (steps == 0) & (when == 0)).any():
+        msg = (
+            f"the metric is NaN on the validation nodes of split {np.argmax(unscored)} "
+            "at every step, as a ROC-AUC is where all are of one class; take other "
+            "nodes or another metric"
+        )
+        raise ValueError(msg)
     divergences = tuple(
         _divergence(found, split, int(step), asked) if step else None
         for split, step in enumerate(when)

@@ -93,7 +93,7 @@ def run(
     Raises:
         ValueError: shapes, masks or settings that do not fit; a method that does not
             serve the loss or the similarity, or takes more memory than there is; a
-            checkpoint of another run.
+            checkpoint of another run; a metric that is NaN at every step.
         KeyboardInterrupt: asked for; with a folder, after a checkpoint.
         TypeError: a similarity, metric or residual that is no function.
 
