@@ -42,7 +42,7 @@ def one_key(given: Any) -> None:
     """
     dtype = getattr(given, "dtype", None)
     new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    single = getattr(given, "ndim", None) == (0 if new else 1)
+    single = getattr(given, "shape", None) in ([()] if new else [(2,), (4,)])
     if not single or not (new or dtype == jnp.uint32):
         got = _checks.shown(given)
         msg = f"key must be one key, such as jax.random.key(0), got {got}"

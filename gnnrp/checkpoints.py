@@ -4,9 +4,7 @@ A driver offers its state between steps; ``Keeper`` writes it now and then, and 
 more where the run is interrupted. What goes on from a checkpoint ends in the same bits.
 """
 
-import hashlib
 import json
-import re
 import signal
 import threading
 import time
@@ -53,8 +51,11 @@ class Keeper:
         Raises:
             OSError: it cannot be made or written.
             ValueError: negative seconds.
+            TypeError: settings that are not JSON.
         """
         _checks.at_least("checkpoint_seconds", seconds, 0)
+        for name, value in settings.items() if folder is not None else ():
+            _check_json(name, value)
         self._folder = None if folder is None else Path(folder)
         self._settings, self._seconds = settings, seconds
         self._last, self._cost, self._kept = time.monotonic(), 0.0, -1
@@ -142,27 +143,6 @@ def prepare(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def digest(*trees: Any) -> str:
-    """Return what tells arrays, keys among them, from others: a SHA-256."""
-    found = hashlib.sha256()
-    for leaf in jax.tree.leaves(trees):
-        plain = np.asarray(jax.random.key_data(leaf) if _orbax.is_key(leaf) else leaf)
-        found.update(f"{plain.dtype}{plain.shape}".encode())
-        found.update(np.ascontiguousarray(plain).tobytes())
-    return found.hexdigest()
-
-
-def identity(named: dict[str, Any], **trees: Any) -> dict[str, Any]:
-    """Return what tells a run from others, as plain JSON.
-
-    Args:
-        named: settings; functions are told by their names.
-        trees: arrays, told by their contents.
-    """
-    plain = {name: getattr(x, "__qualname__", x) for name, x in named.items()}
-    return plain | {name: digest(tree) for name, tree in trees.items()}
-
-
 def latest(folder: Path) -> int | None:
     """Return the number of the last state in a folder, None where there is none."""
     # Processes that share the folder may look before and after it is made.
@@ -233,9 +213,20 @@ def _restored(
     return last, _orbax.like(found["state"], model)
 
 
-def described(tree: Any) -> str:
-    """Return the structure of a tree, its static parts and functions by name."""
-    return re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree.structure(tree)))
+def _check_json(name: str, value: Any) -> None:
+    """Refuse, before hours are spent, what could not be kept beside a state.
+
+    Raises:
+        TypeError: it is not plain JSON.
+    """
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        msg = (
+            f"what a run was made with is kept as JSON, and {name} cannot be, got "
+            f"{_checks.shown(value)}; name it by numbers or strings"
+        )
+        raise TypeError(msg) from error
 
 
 def agreed(*flags: bool) -> list[bool]:

@@ -67,7 +67,7 @@ def normalized_adjacency(
         duplicates=duplicates,
         signed=signed,
     )
-    return to_bcoo(normalize(raw, normalization=normalization, self_loops=self_loops))
+    return _to_bcoo(normalize(raw, normalization=normalization, self_loops=self_loops))
 
 
 def raw_adjacency(
@@ -245,8 +245,17 @@ def to_bcoo(matrix: scipy.sparse.csr_array) -> sparse.BCOO:
         ValueError: more rows or entries than int32 addresses.
         TypeError: not sparse, or of complex numbers.
     """
-    matrix = to_scipy(matrix)
+    matrix = to_scipy(matrix)  # a copy
     matrix.sum_duplicates()
+    return _to_bcoo(matrix)
+
+
+def _to_bcoo(matrix: scipy.sparse.csr_array) -> sparse.BCOO:
+    """Return the matrix, whose entries are sorted and unique, as BCOO.
+
+    Raises:
+        ValueError: more rows or entries than int32 addresses.
+    """
     _checks.int32_indexable(max(matrix.shape[0], matrix.shape[1]), matrix.nnz)
     coo = matrix.tocoo()
     indices = np.stack([coo.row, coo.col], axis=1).astype(np.int32)

@@ -79,7 +79,7 @@ def write(
         TypeError: no data set.
     """
     _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
-    _checks.count("parts", num_parts, 1, dataset.num_nodes)
+    num_parts = _checks.count("parts", num_parts, 1, dataset.num_nodes)
     folder = Path(folder)
     checkpoints.prepare(folder)
     # What an unfinished one left is written anew.

@@ -14,6 +14,7 @@ import scipy.sparse
 
 from gnnrp import (
     _checks,
+    _told,
     _tracked,
     checkpoints,
     datasets,
@@ -264,7 +265,7 @@ def _followed(
 
     asked = dataclasses.asdict(settings) | {
         "dataset": name,
-        "graphs and splits": checkpoints.digest(
+        "graphs and splits": _told.digest(
             [one.matrix for one in subject.graphs], subject.splits, subject.ideal
         ),
     }

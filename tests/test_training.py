@@ -379,3 +379,5 @@ def test_a_checkpoint_of_other_data_keys_or_shapes_is_refused(tmp_path):
         run(rule._replace(network=gnn.GCN(C, 6, 2)))
     with pytest.raises(ValueError, match="another run: state was"):
         run(rule._replace(optimizer=objectives.adam(0.1)))
+    with pytest.raises(ValueError, match="another run: loss_fn was"):
+        run(rule._replace(loss_fn=objectives.squared))

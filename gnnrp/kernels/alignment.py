@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jax.core import Tracer
 from jax.experimental import sparse
 from jaxtyping import Array, Float, Int
 
@@ -77,12 +78,14 @@ def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
     """Return ``ideal_kernel`` of one-hot labels; unknown ones (-1) give zero rows.
 
     Raises:
-        ValueError: not one label a node, or one beyond the classes.
+        ValueError: not one label a node, or one beyond the classes, which is not seen
+            in a trace.
         TypeError: labels that are not whole numbers.
     """
-    labels = _checks.labels("labels", labels)
     num_classes = _checks.count("num_classes", num_classes, 1)
-    _checks.inside("the largest label", labels.max(initial=-1), -1, num_classes - 1)
+    if not isinstance(labels, Tracer):
+        labels = _checks.labels("labels", labels)
+        _checks.inside("the largest label", labels.max(initial=-1), -1, num_classes - 1)
     return Factor(jax.nn.one_hot(jnp.asarray(labels), num_classes))
 
 
@@ -117,7 +120,7 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
         one, two = _centered(one), _centered(two)
     squares = _inner(one, one), _inner(two, two)
     zero = (squares[0] <= 0) | (squares[1] <= 0)
-    if not isinstance(zero, jax.core.Tracer) and zero:
+    if not isinstance(zero, Tracer) and zero:
         which = "first" if squares[0] <= 0 else "second"
         msg = (
             f"the {which} kernel is zero{' when centered' * centered}: A(K1, K2) is NaN"

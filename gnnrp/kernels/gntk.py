@@ -182,8 +182,11 @@ def gram(features: Any) -> Float[Array, "n n"]:
         ValueError: not a matrix, or not finite, which is not seen in a trace.
         TypeError: not of real numbers.
     """
-    if not isinstance(features, Tracer):
+    if not isinstance(features, jax.Array):
         features = checked(features)
+    elif not isinstance(features, Tracer) and not jnp.isfinite(features).all():
+        msg = "features must be finite, and hold NaN or infinity"
+        raise ValueError(msg)
     if scipy.sparse.issparse(features):
         x: Any = features
         pairs = np.sum(np.bincount(x.indices).astype(float) ** 2)  # products needed

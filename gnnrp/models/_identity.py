@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import optax
 
-from gnnrp import _arrays, _checks, checkpoints
+from gnnrp import _arrays, _checks, _told
 from gnnrp.models import objectives
 from gnnrp.models.gnn import MLP
 
@@ -61,7 +61,10 @@ def of(rule: Any, data: Any, keys: Any, state: Any) -> dict[str, Any]:
     return {
         "network": described(rule.network),
         "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
-        "data": checkpoints.digest(data, keys),
+        "data": _told.digest(data, keys),
+        "loss_fn": _told.told(rule.loss_fn),
+        "metric_fn": _told.told(rule.metric_fn),
+        "patience": rule.patience,
     }
 
 
@@ -92,6 +95,6 @@ def described(network: MLP) -> str:
         if field.name not in {"parent", "name"}:
             value = getattr(network, field.name)
             if callable(value):
-                value = getattr(value, "__name__", type(value).__name__)
+                value = _told.told(value)
             parts.append(f"{field.name}={value}")
     return f"{type(network).__name__}({', '.join(parts)})"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, checkpoints
+from gnnrp import _checks, _told, checkpoints
 from gnnrp.propagation import (
     _curves,
     _iterated,
@@ -203,10 +203,10 @@ def run_all(
             asked |= {"sent": known, "max_bytes": krylov_bytes}
         found = _driven(method, similarity, problem, asked, functions, choice)
     taken, single = (method, reason, residual_fn), np.ndim(as_split(split).train) == 1
-    return _told(found, step_sizes, taken, similarity, problem, single=single)
+    return _trajectories(found, step_sizes, taken, similarity, problem, single=single)
 
 
-def _told(
+def _trajectories(
     found: list[_report.Found],
     step_sizes: list[float],
     taken: tuple[str, str, ResidualFn],
@@ -250,13 +250,13 @@ def _identity(
 ) -> dict[str, Any]:
     """Return what tells this run from others, as plain JSON."""
     named = named | {
-        "similarity": checkpoints.described(similarity),
+        "similarity": _told.described(similarity),
         "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",
     }
     if problem.is_shared:  # no process sees all of it
-        return checkpoints.identity(named)
+        return _told.identity(named)
     trees = {"graph": similarity, "targets and splits": problem}
-    return checkpoints.identity(named, **trees)
+    return _told.identity(named, **trees)
 
 
 def _known_product(sent: Callable[[], Array] | None, problem: Problem) -> Array | None:

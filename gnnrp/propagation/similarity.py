@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _checks, spmm
@@ -42,7 +43,7 @@ class Power:
         Raises:
             ValueError: it is not.
         """
-        _check_walk(self.power, 1)
+        _keep_count(self, "power")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return A^K V."""
@@ -68,15 +69,20 @@ class LazyWalk:
     first: spmm.Matrix | None = None  # see ``on_support``
 
     def __post_init__(self) -> None:
-        """Refuse hops and weights that make no walk.
+        """Refuse a power that is no number of hops.
 
         Raises:
-            ValueError: out of range; α is not looked at where it is traced.
+            ValueError: it is not.
         """
-        _check_walk(self.power, self.alpha)
+        _keep_count(self, "power")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return (α A + (1 - α) I)^K V."""
+        """Return (α A + (1 - α) I)^K V.
+
+        Raises:
+            ValueError: α out of [0, 1], which is not seen in a trace.
+        """
+        _check_alpha(self.alpha)
 
         def hop(new, old, _):
             alpha = jnp.asarray(self.alpha, old.dtype)
@@ -98,12 +104,12 @@ class Restart:
     alpha: Scalar = 0.9
 
     def __post_init__(self) -> None:
-        """Refuse hops and weights that make no walk.
+        """Refuse a number of iterations that is none.
 
         Raises:
-            ValueError: out of range; α is not looked at where it is traced.
+            ValueError: it is not.
         """
-        _check_walk(self.num_iterations, self.alpha)
+        _keep_count(self, "num_iterations")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return LP(V; k, α)."""
@@ -174,14 +180,24 @@ class Probability:
         return slope * self.similarity(slope * v)
 
 
-def _check_walk(num_hops: int, alpha: Any) -> None:
-    """Refuse hops and weights that make no walk; pytrees rebuild it of anything.
+def _keep_count(walk: Any, name: str) -> None:
+    """Make the number of hops, which is static, an int.
+
+    Leaves are not looked at: pytrees are rebuilt of anything.
 
     Raises:
-        ValueError: out of range.
+        ValueError: it is no whole number, or negative.
     """
-    _checks.count("the number of hops", num_hops, 0)
-    if isinstance(alpha, int | float | np.number):
+    count = _checks.count(name, getattr(walk, name), 0)
+    object.__setattr__(walk, name, count)  # the way of frozen dataclasses
+
+
+def _is_walk(part: Any) -> bool:
+    return isinstance(part, LazyWalk | Restart)
+
+
+def _check_alpha(alpha: Any) -> None:
+    if not isinstance(alpha, Tracer):
         _checks.inside("alpha", alpha, 0, 1)
 
 
@@ -232,6 +248,7 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
     """Return the map as an argument of ``jit``: plain functions in it become static.
 
     Raises:
+        ValueError: a walk with α out of [0, 1].
         TypeError: not callable.
     """
     if not callable(similarity) or isinstance(similarity, type):
@@ -241,6 +258,9 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
             "wrap a dense matrix in similarity.Dense, a sparse one in spmm.prepare"
         )
         raise TypeError(msg)
+    for part in jax.tree.leaves(similarity, is_leaf=_is_walk):
+        if _is_walk(part):
+            _check_alpha(part.alpha)
     if not any(callable(leaf) for leaf in jax.tree.leaves(similarity)):
         return similarity
     return jax.tree.map(

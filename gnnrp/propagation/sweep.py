@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _checks, checkpoints
+from gnnrp import _checks, _told, checkpoints
 from gnnrp.propagation import losses, methods, residual, similarity
 from gnnrp.propagation._forms import initial_residual
 from gnnrp.propagation.problem import as_split, make_problem
@@ -110,9 +110,7 @@ def run(
     }
     grid = {"powers": powers, "make_similarity": make_similarity}
     hops = _FirstProducts(*data) if _shares_hops(grid, settings) else None
-    identity = checkpoints.identity(
-        settings | grid, **{} if folder is None else {"data": data}
-    )
+    identity = {} if folder is None else _told.identity(settings | grid, data=data)
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
         rows = _swept(data, grid, settings, hops, keeper, callback)
     return rows._replace(method=np.array(methods.METHODS)[rows.method])
