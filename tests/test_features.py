@@ -359,3 +359,15 @@ def test_a_product_takes_the_wider_of_both_types_and_a_vector_as_one_column():
         found, slow("gaussian", x, normalized=True) @ v, rtol=1e-5
     )
     np.testing.assert_allclose(one, found[:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [1e3, 2024.0, 1e6])
+def test_features_far_from_zero_have_the_kernel_of_those_near_it(offset):
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        near, far = (
+            features.matrix(features.build(x, gamma=0.3, normalized=False))
+            for x in (X, X + offset)
+        )
+    np.testing.assert_allclose(far, near, atol=1e-6)
+    np.testing.assert_allclose(np.diagonal(far), 1, atol=1e-6)

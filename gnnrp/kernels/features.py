@@ -44,6 +44,7 @@ from gnnrp.kernels._sparse_rows import SparseRows
 from gnnrp.types import Scalar
 
 _BLOCK_BYTES = 2**26  # of one row block of the kernel
+_MOST_OFFSET = 0.99  # of the squares, that the mean row may be
 
 __all__ = [
     "KERNELS",
@@ -132,6 +133,8 @@ def build(
     _checks.positive("gamma", gamma)
     _checks.at_least("block_bytes", block_bytes, 0)
     x = thin(checked(features)) if kernel in OF_INNER else as_dense(features)
+    if kernel is gaussian and not scipy.sparse.issparse(x):
+        x = _near_zero(x)
     x = x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
     num_nodes = x.shape[0]
     most = _sparse_rows.BLOCK if scipy.sparse.issparse(x) else num_nodes
@@ -203,6 +206,18 @@ def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
     else:
         full = jax.vmap(lambda row: kernel.gram_fn(row, row, gamma))(x[:, None])
     return full[:, 0, 0]
+
+
+def _near_zero(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Return x less its mean row, where that is most of every row: a year, say.
+
+    Distances stay, but |x|^2 + |y|^2 - 2 <x, y> would be round-off.
+    """
+    mean = x.sum(axis=0, dtype=np.float64) / max(1, len(x))
+    squares = np.einsum("ij,ij->", x, x, dtype=np.float64)
+    if len(x) * float(mean @ mean) <= _MOST_OFFSET * squares:
+        return x
+    return (x - mean).astype(x.dtype)
 
 
 def _on_device(x: Any) -> Float[Array, "n d"] | SparseRows:
