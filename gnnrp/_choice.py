@@ -139,8 +139,8 @@ def held_out(
         result[nodes[: min(most, max(1, round(fraction * len(nodes))))]] = True
     if len(np.unique(codes[result])) < num_classes:
         msg = (
-            f"to choose by held-out nodes takes {num_classes} classes of two training "
-            "nodes or more; pass val_mask, or power, step_size and num_steps"
+            f"choosing by held-out nodes needs {num_classes} class(es) with two "
+            "training nodes at least; pass val_mask, or power, step_size and num_steps"
         )
         raise ValueError(msg)
     return result

@@ -53,7 +53,10 @@ def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
 
 
 def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
-    index = np.asarray(edges)
+    try:
+        index = np.asarray(edges)
+    except ValueError:  # rows of different lengths
+        index = np.array(None)
     if index.dtype == object or (index.ndim == 0 and not hasattr(edges, "shape")):
         msg = (
             "edges must be an edge index of shape (2, e), a scipy sparse matrix, a "
@@ -69,7 +72,7 @@ def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
     if not np.issubdtype(index.dtype, np.integer):
         msg = f"edges must hold integer node ids, got {index.dtype}"
         raise TypeError(msg)
-    index = index.astype(np.int64)
+    index = index.astype(np.int64)  # of unsigned ones too, which the next line needs
     if num_nodes is None:
         num_nodes = int(index.max(initial=-1)) + 1
     values = None
@@ -124,10 +127,12 @@ def check(given: Entries, *, signed: bool) -> None:
         outside = (ids < 0) | (ids >= given.num_nodes)
         if outside.any():
             where = int(np.argmax(outside))
+            remedy = "ids begin at 0"
+            if ids[where] > 0:
+                remedy = "pass a larger num_nodes, or ids that begin at 0"
             msg = (
                 f"edge {where} names node {ids[where]}, but there are "
-                f"{given.num_nodes} nodes, 0 to {given.num_nodes - 1}; pass a larger "
-                "num_nodes, or ids that begin at 0"
+                f"{given.num_nodes} nodes, 0 to {given.num_nodes - 1}; {remedy}"
             )
             raise ValueError(msg)
     if given.weights is None:

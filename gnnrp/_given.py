@@ -116,9 +116,12 @@ def num_nodes(given: Given, num_labels: int) -> int:
 
 def largest(edges: Any) -> int:
     """Return the largest id of an edge index; -1 of what is none."""
-    index = np.asarray(edges)
+    try:
+        index = np.asarray(edges)
+    except ValueError:  # rows of different lengths, which are refused further down
+        return -1
     whole = index.ndim == 2 and len(index) == 2 and index.dtype.kind in "iu"
-    return int(index.max(initial=-1)) if whole else -1
+    return int(index.max()) if whole and index.size else -1
 
 
 def codes(

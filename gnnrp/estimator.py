@@ -247,10 +247,12 @@ class ResidualPropagation(Parameters):
         told = found.report.divergences[0]
         if not np.isfinite(scores).all() or chosen.best_step == 0:
             why = told.explanation if told else "no step has a validation score"
-            remedy = "a smaller step_size"
+            remedies = []
+            if not told or "step size" in why:
+                remedies.append("a smaller step_size")
             if told and told.safe_step_size == 0:
-                remedy = "an even power, or an alpha of at most 0.5"
-            msg = f"RP did not stay finite ({why}); take {remedy}"
+                remedies.append("an even power or an alpha of at most 0.5")
+            msg = f"RP did not stay finite ({why}); take {', and '.join(remedies)}"
             raise ValueError(msg)
         if told and chosen.best_step >= told.step:
             msg = f"the residual grows from step {told.step} on: {told.explanation}"

@@ -154,8 +154,9 @@ def read(folder: Path) -> Shards:
     if len(devices) != len(table["parts"]):
         msg = (
             f"{str(folder)!r} is of {len(table['parts'])} parts, and there are "
-            f"{len(devices)} devices in {jax.process_count()} process(es); it takes "
-            "one device a part"
+            f"{len(devices)} device(s) in {jax.process_count()} process(es); it takes "
+            "one device a part: name --hosts, or, to try it on the processors of one "
+            f"machine, set JAX_NUM_CPU_DEVICES={len(table['parts'])}"
         )
         raise ValueError(msg)
     mesh = Mesh(np.array(devices), ("nodes",))

@@ -40,8 +40,13 @@ def of_run(record: dict[str, Any]) -> str:
     s, seconds, report = record["settings"], record["seconds"], record["report"]
     kernel = f", {s['kernel']} kernel γ={s['gamma']:g}" if s["kernel"] else ""
     steps = _span([split["best_step"] for split in record["splits"]])
+    lines.append("")
+    if plain := record["baselines"].get("rp", {}).get("settings"):
+        lines.append(
+            f"RP: η={plain['step_size']:g} K={plain['power']}, the best hops of label "
+            "propagation; with features:"
+        )
     lines += [
-        "",
         f"η={s['step_size']:g} K={s['power']} α={s['alpha']:g}{kernel}; "
         f"best step {steps} of {report['num_steps']} ({report['solver']})",
         f"load {seconds['load']:.1f} s, set-up {seconds['setup']:.1f} s, "

@@ -644,16 +644,20 @@ def refusals():
     yield {"holdout": 1}, {}, "holdout must lie between 0 and 1, got 1"
     yield {"seed": -1}, {}, "seed must be at least 0, got -1"
     one_each = np.r_[0, 1, [-1] * 12]
-    yield {"power": None}, {"labels": one_each, "train": None}, "takes 1 classes of two"
+    yield (
+        {"power": None},
+        {"labels": one_each, "train": None},
+        r"needs 1 class\(es\) with two",
+    )
     few = {"labels": np.r_[0, 0, 1, [-1] * 11], "train": None}
-    yield auc | {"power": None}, few, "takes 2 classes of two training nodes"
+    yield auc | {"power": None}, few, r"needs 2 class\(es\) with two training nodes"
     absent = {"labels": np.r_[0, 1, 2, half[3:] * 0 - 1], "train": [0, 1], "val": [2]}
     yield {}, absent, r"no node of val_mask is of a training class \(0.0, 1.0\)"
     one = {"labels": np.r_[0, 1, 0, 0, [-1] * 10], "train": [0, 1], "val": [2, 3]}
     yield auc, one, "roc_auc needs two classes in val_mask"
     far = {"step_size": 1e300, "num_steps": 50}
     yield far | {"power": 2}, {}, "did not stay finite.*take a smaller step_size"
-    yield far | {"power": 3}, {}, "did not stay finite.*take an even power"
+    yield far | {"power": 3}, {}, "take a smaller step_size, and an even power"
 
 
 @pytest.mark.parametrize(("settings", "given", "sentence"), list(refusals()))
@@ -730,3 +734,15 @@ def test_samples_that_do_not_fit_are_refused():
         OnGraph(fixed(), EDGES).fit([0, 1], [0, 1, 2])
     with pytest.raises(ValueError, match="num_nodes must be at least 14, got 3"):
         OnGraph(fixed(), EDGES, num_nodes=3).fit([0, 1], [0, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8, np.int64])
+def test_edges_of_any_whole_type_are_the_same_graph(dtype):
+    model = fixed().fit(np.asarray(EDGES).astype(dtype), CODES, TRAIN)
+    expected = fixed().fit(EDGES, CODES, TRAIN)
+    np.testing.assert_array_equal(model.scores_, expected.scores_)
+
+
+def test_rows_of_different_lengths_are_no_edge_index():
+    with pytest.raises(TypeError, match="edges must be an edge index of shape"):
+        fixed().fit([[0, 1], [1]], [0, 1])

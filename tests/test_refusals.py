@@ -281,6 +281,7 @@ ROWS = [
     (lambda: run(lambda v: v[:3]), ValueError, ["(12, 3)", "got float64 (3, 3)"]),
     (lambda: run(lambda v: v.astype(complex)), ValueError, ["floats", "complex128"]),
     (lambda: run(lambda _: None), ValueError, ["got NoneType"]),
+    (lambda: run(lambda v: np.asarray(v)), TypeError, ["jax.numpy", "pure_callback"]),
     (lambda: run(similarity.Dense(jnp.eye(5))), ValueError, ["5 rows", "(12, 3)"]),
     (lambda: run(similarity.Dense(jnp.ones((N, 5)))), ValueError, ["square matrix"]),
     (lambda: run(similarity.Sandwich(S, None)), TypeError, ["inner " + MAP]),
@@ -581,7 +582,7 @@ class Tensor:
 
 def test_where_no_step_size_is_safe_another_power_is_advised():
     model = ResidualPropagation(1, 1e30, 60)
-    with pytest.raises(ValueError, match=r"< 0.*even power, or an alpha of at most"):
+    with pytest.raises(ValueError, match=r"< 0.*even power or an alpha of at most"):
         model.fit(EDGES, [0, 1] * 6)  # alternating along a cycle: eigenvalue -1/3
 
 

@@ -47,7 +47,7 @@ class Rp(Kept):
     num_steps: OptionalInt = None
     """Steps to look at."""
     kernel: _Kernel = None
-    """Of the node features; `none` for the graph alone."""
+    """Of the node features; `none` for the graph alone, for which K is not tuned."""
     gamma: OptionalFloat = None
     """γ = 1 / (2 σ²) of the kernel."""
     bandwidth: OptionalFloat = None

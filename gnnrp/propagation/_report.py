@@ -163,16 +163,17 @@ def _safe(
     slope = _SLOPES.get(residual_fn)
     if slope is None or not np.isfinite(found).all() or largest == smallest == 0:
         return float("nan"), "no step size is known to be safe for this loss"
+    safe = 2 / (slope * largest) if largest > 0 else np.inf
+    too_large = f"step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
     if smallest < -_ROUND_OFF * max(largest, -smallest):
         why = f"S_XX has an eigenvalue near {smallest:.4g} < 0: no step is safe"
-        return 0.0, why
-    safe = 2 / (slope * largest)
+        return 0.0, f"{too_large}, and {why}" if step_size >= safe else why
     if step_size < safe:
         return 0.0, (
             f"step size {step_size:g} is below 2 / λ_max = {safe:.4g}, so S_XX cannot "
             "be symmetric: no step is safe"
         )
-    return safe, f"step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
+    return safe, too_large
 
 
 @jax.jit

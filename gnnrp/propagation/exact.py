@@ -273,12 +273,13 @@ def convergence(
         definiteness = "positive semi-definite"
     else:
         definiteness = "positive definite"
+    causes = []
+    if (present & (step_size * values >= 2)).any():
+        causes.append(f"step size {step_size:g} is not below 2 / λ_max = {safe:.4g}")
     if (present & negative).any():
-        why = (
-            f"diverges: S_XX has eigenvalue {smallest:.4g} < 0 and Y a component on it"
-        )
-    elif grows.any():
-        why = f"diverges: step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
+        causes.append(f"S_XX has eigenvalue {smallest:.4g} < 0 and Y a component on it")
+    if causes:
+        why = f"diverges: {', and '.join(causes)}"
     elif drifts:
         why = (
             "residuals converge; predictions drift linearly with the null space of S_XX"

@@ -173,11 +173,13 @@ def convergence(basis: Basis, split: int, step_size: float) -> exact.Convergence
     safe = 2 / largest if largest > 0 else np.inf
     negative = smallest < -tiny
     bounded = not negative and step_size < safe
+    causes = []
+    if step_size >= safe:
+        causes.append(f"step size {step_size:g} is not below 2 / λ_max = {safe:.4g}")
     if negative:
-        why = f"diverges: S_XX has an eigenvalue <= {smallest:.4g} < 0"
-    elif not bounded:
-        why = f"diverges: step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
-    else:
+        causes.append(f"S_XX has an eigenvalue <= {smallest:.4g} < 0")
+    why = f"diverges: {', and '.join(causes)}"
+    if bounded:
         why = "no eigenvalue of S_XX seen that diverges"
     definiteness = "indefinite" if negative else "no negative eigenvalue seen"
     return exact.Convergence(

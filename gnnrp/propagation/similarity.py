@@ -283,9 +283,17 @@ def check_map(similarity: LinearMap, like: Any) -> None:
 
     Raises:
         ValueError: it does not.
+        TypeError: it is not made of functions of JAX.
     """
     v = jax.ShapeDtypeStruct(like.shape, like.dtype)
-    sent: Any = jax.eval_shape(product, similarity, v)  # which keeps its traces
+    try:
+        sent: Any = jax.eval_shape(product, similarity, v)  # which keeps its traces
+    except jax.errors.TracerArrayConversionError as error:
+        msg = (
+            "a similarity must be made of functions of jax.numpy, and this one calls "
+            "numpy or the like; jax.pure_callback wraps those"
+        )
+        raise TypeError(msg) from error
     found = getattr(sent, "shape", None)
     if found != v.shape or not jnp.issubdtype(sent.dtype, jnp.floating):
         got = type(sent).__name__ if found is None else f"{sent.dtype} {found}"
