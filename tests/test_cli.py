@@ -9,7 +9,7 @@ import sys
 import matplotlib as mpl
 import pytest
 
-from gnnrp import cli, records
+from gnnrp import cli
 
 COMMAND = (sys.executable, "-m", "gnnrp.cli")
 
@@ -241,18 +241,3 @@ def test_a_data_folder_that_is_none_is_told_once(name, reason, tmp_path, capsys)
     printed = capsys.readouterr()
     assert f"the data folder {tmp_path / name} {reason}" in printed.err
     assert printed.out == ""
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "record.json"
-    records.write_atomically(path, b"old")
-
-    def fail(*_):
-        message = "No space left on device"
-        raise OSError(message)
-
-    monkeypatch.setattr("pathlib.Path.replace", fail)
-    with pytest.raises(OSError, match="No space"):
-        records.write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [found.name for found in tmp_path.iterdir()] == ["record.json"]

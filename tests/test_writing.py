@@ -12,7 +12,7 @@ import miniatures
 import numpy as np
 import pytest
 
-from gnnrp import _writing, checkpoints, cli, datasets, records, shards
+from gnnrp import _writing, checkpoints, cli, datasets, shards
 from gnnrp.datasets import sbm
 
 COMMANDS = (
@@ -70,31 +70,57 @@ def test_trying_a_folder_leaves_nothing_and_makes_nothing(tmp_path):
 
 def test_names_as_long_as_they_can_be_are_written(tmp_path):
     path = tmp_path / ("x" * 255)
-    records.write_atomically(path, b"whole")
+    _writing.write(path, b"whole")
     assert path.read_bytes() == b"whole"
     with pytest.raises(OSError, match=r"cannot be written .*name too long"):
-        records.write_atomically(tmp_path / ("x" * 256), b"")
+        _writing.write(tmp_path / ("x" * 256), b"")
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No room")])
-def test_what_is_not_written_to_its_end_is_not_there(stop, tmp_path):
+def test_what_is_not_written_to_its_end_is_not_there(stop, tmp_path, monkeypatch):
     path = tmp_path / "record.json"
-    records.write_atomically(path, b"old")
-
-    def halfway():
-        with _writing.whole(path) as file:
-            file.write(b"ne")
-            raise stop
-
+    _writing.write(path, b"old")
+    monkeypatch.setattr("pathlib.Path.replace", raising(stop))
     with pytest.raises((KeyboardInterrupt, OSError)) as caught:
-        halfway()
+        _writing.write(path, b"new")
     if isinstance(stop, OSError):
         told = (
             f"{str(path)!r} cannot be written (No room); make room, or choose another"
         )
         assert str(caught.value).startswith(told)
+        assert caught.value.errno == errno.ENOSPC
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def raising(error):
+    def stop(*_, **__):
+        raise error
+
+    return stop
+
+
+def test_what_a_kill_leaves_is_known_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.replace", raising(KeyboardInterrupt))
+    monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
+    with pytest.raises(KeyboardInterrupt):
+        _writing.write(tmp_path / "record.json", b"whole")
+    (left,) = tmp_path.iterdir()
+    assert _writing.is_half(left.name)
+    for name in ("record.json", ".record.json", "0.half", f"{left.name}.npz"):
+        assert not _writing.is_half(name)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are of POSIX")
+def test_a_file_has_the_permissions_that_the_user_wants(tmp_path, monkeypatch):
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:  # other threads would have it, too
+            patch.setattr("os.umask", lambda _: pytest.fail("changed"))
+            _writing.write(tmp_path / "x", b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
 
 
 # A disk that fills up
@@ -252,10 +278,12 @@ def test_parts_and_checkpoints_that_are_no_folders_are_refused(tmp_path):
 def test_a_folder_is_vouched_for_until_one_of_its_files_changes(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "x").write_bytes(np.arange(3).tobytes())
-    assert _writing.vouched(tmp_path)  # nobody has looked
+    _writing.verify(tmp_path)  # nobody has looked
     _writing.vouch(tmp_path)
-    assert _writing.vouched(tmp_path)
+    _writing.verify(tmp_path)
     (tmp_path / "deep" / "x").write_bytes(np.arange(1, 4).tobytes())
-    assert not _writing.vouched(tmp_path)
+    with pytest.raises(ValueError, match="is not the one that was written"):
+        _writing.verify(tmp_path)
     (tmp_path / "deep" / "x").unlink()
-    assert not _writing.vouched(tmp_path)
+    with pytest.raises(ValueError, match="is not the one that was written"):
+        _writing.verify(tmp_path)

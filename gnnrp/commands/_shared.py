@@ -137,8 +137,8 @@ def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
             reason = "its folder does not exist"
         elif path.exists() and not os.access(path, os.W_OK):
             reason = "it may not be written"
-        else:
-            _writing.try_folder(path.parent)
+        elif error := _writing.obstacle(path.parent):
+            reason = f"its folder cannot be written ({error.strerror})"
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:

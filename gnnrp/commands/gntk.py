@@ -59,8 +59,8 @@ class Gntk(OnData):
         streams.show(records.dumps(record) if self.json else tables.of_depths(record))
         if target is None:
             return
-        from gnnrp import plotting
+        from gnnrp import _writing, plotting
 
-        records.write_atomically(target, plotting.png(plotting.depths(record)))
+        _writing.write(target, plotting.png(plotting.depths(record)))
         if not self.json:
             streams.show(f"\nFigure: {target}")

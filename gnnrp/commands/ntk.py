@@ -79,9 +79,9 @@ class Ntk(Kept):
         streams.show(records.dumps(record) if self.json else tables.of_tracking(record))
         if target is None:
             return
-        from gnnrp import plotting
+        from gnnrp import _writing, plotting
 
-        records.write_atomically(target, plotting.png(plotting.evolution(record)))
+        _writing.write(target, plotting.png(plotting.evolution(record)))
         if not self.json:
             streams.show(f"\nFigure: {target}")
 

@@ -74,11 +74,9 @@ def fetch(
     if not source.urls and not (source.archive and _archive.installed()):
         refuse(name, root)
     folder = cache() / source.folder
-    try:
-        _writing.try_folder(folder)
-    except OSError as error:
-        told = str(error).rpartition(";")[0]
-        refuse(name, root, f"; the cache {told}", error, to_cache=False)
+    if error := _writing.obstacle(folder):
+        told = f"; the cache {str(folder)!r} cannot be written ({error.strerror})"
+        refuse(name, root, told, error, to_cache=False)
     if source.archive:
         return source, _fetch_archive(source, name, root, progress=progress)
     # Not at the top: it loads slowly, and few calls need it.
