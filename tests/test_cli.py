@@ -241,3 +241,31 @@ def test_a_data_folder_that_is_none_is_told_once(name, reason, tmp_path, capsys)
     printed = capsys.readouterr()
     assert f"the data folder {tmp_path / name} {reason}" in printed.err
     assert printed.out == ""
+
+
+RUNS = ("rp", "gntk", "ntk", "partition --parts 2 --folder parts")
+
+
+@pytest.mark.parametrize("command", RUNS)
+@pytest.mark.parametrize("name", ["a/b", "korra", "cora.png"])
+def test_a_set_that_is_none_is_told_before_anything_of_it(
+    command, name, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command.split(), "--dataset", name]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("gnnrp: dataset must be one of cora, ")
+    assert f"got {name!r}" in told
+
+
+@pytest.mark.parametrize("command", RUNS)
+@pytest.mark.parametrize("named", [[], ["--dataset", "sbm"]])
+def test_a_data_folder_beside_the_generated_set_is_refused(
+    command, named, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command.split(), "--data-dir", ".", *named]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told == (
+        "gnnrp: --data-dir has no part in the generated 'sbm'; name a set by --dataset"
+    )

@@ -41,6 +41,7 @@ class Gntk(OnData):
 
         from gnnrp import records, tables, wide
 
+        self.check_dataset()
         if self.bias == "none" and self.bias_std != Gntk.bias_std:
             msg = "--bias-std needs a bias: --bias before, or --bias after"
             raise ValueError(msg)

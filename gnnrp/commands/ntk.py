@@ -58,6 +58,7 @@ class Ntk(Kept):
         from gnnrp import records, tables, tracking
         from gnnrp.datasets import sbm
 
+        self.check_dataset()
         self.check_folder()
         target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)
         settings, max_bytes = self._settings(self.dataset), self.max_bytes()

@@ -83,6 +83,7 @@ class Rp(Kept):
             raise ValueError(msg)
         from gnnrp import pipeline, records, tables
 
+        self.check_dataset()
         self.check_folder()
         target = target_path(self.plot, f"rp-{self.dataset}.png", quiet=self.json)
         self._settings(self.dataset, has_features=True)  # refused before files are read
