@@ -1,5 +1,7 @@
 """Finding a dataset's files below a few base folders, or fetching them."""
 
+import contextlib
+import logging
 import os
 import textwrap
 from collections.abc import Iterator
@@ -65,7 +67,7 @@ def fetch(
     Args:
         name: of the data set.
         root: where it was looked for, for the sentence of an error.
-        progress: tell of an archive on standard error.
+        progress: tell of what is fetched on standard error.
 
     Raises:
         FileNotFoundError: there is nothing to fetch from, or it failed.
@@ -79,18 +81,9 @@ def fetch(
         refuse(name, root, told, error, to_cache=False)
     if source.archive:
         return source, _fetch_archive(source, name, root, progress=progress)
-    # Not at the top: it loads slowly, and few calls need it.
-    import pooch
-
     for file, url in zip(source.files, source.urls, strict=True):
         try:
-            pooch.retrieve(
-                url,
-                known_hash=f"sha256:{_hashes.SHA256[file]}",
-                fname=file,
-                path=folder,
-                progressbar=False,
-            )
+            _fetch_file(url, folder, file, progress=progress)
         except Exception as error:
             refuse(name, root, _failure(url, error), error)
     return source, folder
@@ -134,6 +127,29 @@ def refuse(
         f"the environment variable {VARIABLE}"
     )
     raise FileNotFoundError(msg) from cause
+
+
+def _fetch_file(url: str, folder: Path, file: str, *, progress: bool) -> None:
+    """Fetch a file into a folder, which goes again if nothing is in it at the end."""
+    # Not at the top: it loads slowly, and few calls need it.
+    import pooch
+
+    logger = pooch.get_logger()
+    level = logger.level
+    if not progress:
+        logger.setLevel(logging.WARNING)
+    try:
+        pooch.retrieve(
+            url,
+            known_hash=f"sha256:{_hashes.SHA256[file]}",
+            fname=file,
+            path=folder,
+            progressbar=False,
+        )
+    finally:
+        logger.setLevel(level)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _fetch_archive(
