@@ -14,6 +14,7 @@ import pytest
 
 from gnnrp import _writing, checkpoints, cli, datasets, shards
 from gnnrp.datasets import sbm
+from tests.conftest import lacking
 
 COMMANDS = (
     "rp --folder {}",
@@ -126,23 +127,33 @@ def test_a_file_has_the_permissions_that_the_user_wants(tmp_path, monkeypatch):
 # A disk that fills up
 
 
+LEAVE = """
+def taken():
+    disk = os.statvfs(".")
+    return disk.f_frsize * (disk.f_blocks - disk.f_bfree)
+
+def leave(room):
+    disk = os.statvfs(".")
+    with open("ballast", "wb") as file:
+        file.write(bytes(disk.f_frsize * disk.f_bfree - room))
+"""
+
+
 @pytest.fixture
 def on_small_disk(tmp_path):
-    """Run code on a disk of so many KiB, and list what is left there."""
+    """Run code on a disk of its own, and list what is left there."""
     probe = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", str(tmp_path)]
     if shutil.which("unshare") is None or subprocess.run(probe, check=False).returncode:
-        pytest.skip("no file system of our own may be mounted")
+        lacking("no file system of our own may be mounted")
 
-    def run(code, size):
+    def run(code):
         disk = tmp_path / "disk"
         disk.mkdir()
-        inside = f"import os, sys\nos.chdir({str(disk)!r})\n{code}\n"
+        inside = f"import os, sys\nos.chdir({str(disk)!r})\n{LEAVE}\n{code}\n"
         inside += "print('left', sorted(os.listdir()), file=sys.stderr)"
         script = tmp_path / "script.py"
         script.write_text(inside)
-        line = (
-            f"mount -t tmpfs -o size={size}k none {disk} && {sys.executable} {script}"
-        )
+        line = f"mount -t tmpfs -o size=64m none {disk} && {sys.executable} {script}"
         done = subprocess.run(
             ["unshare", "-rm", "sh", "-c", line],
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
@@ -158,25 +169,30 @@ def on_small_disk(tmp_path):
 
 
 def test_parts_that_do_not_fit_leave_no_part(on_small_disk):
-    code = "from gnnrp import cli\n"
-    code += "flags = '--parts 4 --folder parts --quiet'.split()\n"
-    code += "assert cli.main(['partition', *flags]) == 2\nos.chdir('parts')"
-    told, left = on_small_disk(code, 300).stderr.splitlines()
+    code = (
+        "import shutil\nfrom gnnrp import cli\n"
+        "flags = '--parts 4 --folder parts --quiet'.split()\n"
+        "assert cli.main(['partition', *flags]) == 0\n"
+        "size = taken()\nshutil.rmtree('parts')\nleave(size // 2)\n"
+        "assert cli.main(['partition', *flags]) == 2\nos.chdir('parts')"
+    )
+    told, left = on_small_disk(code).stderr.splitlines()
     assert told.startswith("gnnrp: 'parts/part-")
+    assert "part-0" not in told
     assert "cannot be written (No space left on device); make room, or" in told
     assert left == "left []"
 
 
 @pytest.mark.slow
 def test_a_figure_that_does_not_fit_costs_no_table(on_small_disk):
-    code = "from gnnrp import cli\n"
+    code = "from gnnrp import cli\nleave(os.statvfs('.').f_frsize)\n"
     code += "assert cli.main('rp --quiet --num-steps 5'.split()) == 2"
-    done = on_small_disk(code, 16)
+    done = on_small_disk(code)
     told, left = done.stderr.splitlines()
     assert told.startswith(
         "gnnrp: 'rp-sbm.png' cannot be written (No space left on dev"
     )
-    assert left == "left []"
+    assert left == "left ['ballast']"
     assert "label propagation" in done.stdout
 
 
@@ -184,21 +200,20 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_last_one_in_use(on_small_disk
     code = (
         "import numpy as np\nfrom pathlib import Path\nfrom gnnrp import checkpoints\n"
         "kept = np.random.default_rng(0).random(4000)\n"
-        "try:\n"
-        "    for t in range(1, 9):\n"
-        "        checkpoints.save(Path('run'), t, kept, {})\n"
+        "checkpoints.save(Path('run'), 1, kept, {})\n"
+        "leave(taken() // 2)\n"
+        "try:\n    checkpoints.save(Path('run'), 2, kept, {})\n"
         "except OSError as error:\n    print(error)\n"
         "keeper = checkpoints.Keeper(Path('run'), {})\n"
         "assert (keeper.resumed(lambda _: np.zeros(4000)) == kept).all()\n"
         "os.chdir('run')"
     )
-    done = on_small_disk(code, 200)
-    assert done.stdout.startswith("the checkpoint run/")
+    done = on_small_disk(code)
+    assert done.stdout.startswith("the checkpoint run/2 ")
     assert (
         "cannot be written (No space left on device); make room, and go" in done.stdout
     )
-    (left,) = done.stderr.splitlines()
-    assert "orbax-checkpoint-tmp" not in left
+    assert done.stderr == "left ['1']\n"
 
 
 # What may not be read
