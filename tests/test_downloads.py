@@ -17,15 +17,14 @@ FILE = "tolokers.npz"
 NODES = 30_000  # the half of whose features is more than Python's buffer of a file
 CODE = """
 import os, sys
-import pooch.downloaders
 from gnnrp import datasets
-from gnnrp.datasets import _hashes, catalog
+from gnnrp.datasets import _archive, _hashes, catalog
 
 quiet, _hashes.SHA256["tolokers.npz"], *asked = sys.argv[1:]
 (source,) = catalog.SOURCES["tolokers"]
 for url, os.environ["XDG_CACHE_HOME"] in zip(asked[::2], asked[1::2]):
     catalog.SOURCES["tolokers"] = (source._replace(urls=(url,)),)
-    pooch.downloaders.DEFAULT_TIMEOUT = 1 if "/hang/" in url else 30
+    _archive.TIMEOUT = 1 if "/hang/" in url else 30
     try:
         print(datasets.load("tolokers", progress=not quiet).num_nodes)
     except FileNotFoundError as error:

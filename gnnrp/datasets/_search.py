@@ -6,7 +6,7 @@ import os
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import platformdirs
 
@@ -134,6 +134,9 @@ def _fetch_file(url: str, folder: Path, file: str, *, progress: bool) -> None:
     # Not at the top: it loads slowly, and few calls need it.
     import pooch
 
+    # Without it, pooch 1.8.0 waits for a silent server for ever. Any, since pooch's own
+    # annotations of it do not fit each other.
+    patient: Any = pooch.HTTPDownloader(timeout=_archive.TIMEOUT)
     logger = pooch.get_logger()
     level = logger.level
     if not progress:
@@ -144,7 +147,7 @@ def _fetch_file(url: str, folder: Path, file: str, *, progress: bool) -> None:
             known_hash=f"sha256:{_hashes.SHA256[file]}",
             fname=file,
             path=folder,
-            progressbar=False,
+            downloader=patient,
         )
     finally:
         logger.setLevel(level)
