@@ -23,7 +23,7 @@ test-slow: $(STAMP)
 FLOOR := .venv-floor
 OLDEST := $(FLOOR)/oldest.txt
 ON_FLOOR := spmm activations gntk blocked infinite gnn training checkpoints sharded \
-	writing cli
+	writing downloads cli
 test-floor:
 	test -d $(FLOOR) || $(PYTHON) -m venv $(FLOOR)
 	sed -n 's/^ *"\([a-z-]*\)>=\([^"]*\)".*/\1==\2/p' pyproject.toml > $(OLDEST)
