@@ -22,7 +22,8 @@ test-slow: $(STAMP)
 # What depends on others' inside, on the oldest release of each that pyproject.toml admits.
 FLOOR := .venv-floor
 OLDEST := $(FLOOR)/oldest.txt
-ON_FLOOR := spmm activations gntk blocked infinite gnn training checkpoints sharded cli
+ON_FLOOR := spmm activations gntk blocked infinite gnn training checkpoints sharded \
+	writing downloads cli
 test-floor:
 	test -d $(FLOOR) || $(PYTHON) -m venv $(FLOOR)
 	sed -n 's/^ *"\([a-z-]*\)>=\([^"]*\)".*/\1==\2/p' pyproject.toml > $(OLDEST)

@@ -272,7 +272,7 @@ def command(label: str, data_dir: Path | None) -> dict[str, Any]:
     """Wall time and peak memory of ``gnnrp rp --dataset label``, a whole process."""
     line = [sys.executable, "-m", "gnnrp.cli", "rp", "--json"]
     line += ["--dataset", *label.split()]
-    if data_dir is not None:
+    if data_dir is not None and label.split()[0] != "sbm":  # which is generated
         line += ["--data-dir", str(data_dir)]
     began = time.perf_counter()
     done = subprocess.run(line, stdout=subprocess.PIPE, check=True)

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import scipy.sparse
 
-from gnnrp import _checks, checkpoints, graph, plotting, records, spmm
+from gnnrp import _checks, _writing, checkpoints, graph, plotting, records, spmm
 
 Contestant = Callable[[], object]
 
@@ -174,7 +174,7 @@ def finish(found: dict[str, Any], name: str, output: Path | None) -> dict[str, A
     print(text)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        records.write_atomically(output / f"{name}.json", text.encode())
+        _writing.write(output / f"{name}.json", text.encode())
     return json.loads(text)
 
 
@@ -190,4 +190,4 @@ def _others() -> dict[str, str]:
 def write_figure(figure: Any, name: str, output: Path | None) -> None:
     """Write a figure as PNG beside the record, where asked."""
     if output is not None:
-        records.write_atomically(output / f"{name}.png", plotting.png(figure))
+        _writing.write(output / f"{name}.png", plotting.png(figure))

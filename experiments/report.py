@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from experiments.report_scores import Table
 from experiments.report_tables import TABLES
-from gnnrp import records
+from gnnrp import _writing
 
 TITLE = "How Graph Neural Networks Learn: the paper's results, reproduced by gnnrp"
 STYLE = """
@@ -70,7 +70,7 @@ def write(folder: Path) -> list[Path]:
     paths = []
     for name, render in (("md", markdown), ("tex", latex), ("html", page)):
         path = folder / f"report.{name}"
-        records.write_atomically(path, render(found).encode())
+        _writing.write(path, render(found).encode())
         paths.append(path)
     return paths
 

@@ -13,7 +13,7 @@ import jax
 import tyro
 from matplotlib.figure import Figure
 
-from gnnrp import _checks, checkpoints, datasets, plotting, records
+from gnnrp import _checks, _writing, checkpoints, datasets, plotting, records
 from gnnrp.commands import streams
 from gnnrp.commands.progress import Bar
 
@@ -137,13 +137,13 @@ def _write(
     """Write a record, and what goes with it, by the name of the file."""
     for stem, figure in figures.items():
         png, pdf = (folder / f"{stem}.{kind}" for kind in ("png", "pdf"))
-        records.write_atomically(png, plotting.png(figure))
-        records.write_atomically(pdf, _pdf(figure))
+        _writing.write(png, plotting.png(figure))
+        _writing.write(pdf, _pdf(figure))
     text = records.dumps(made)
-    records.write_atomically(folder / f"{made['experiment']}.json", text.encode())
+    _writing.write(folder / f"{made['experiment']}.json", text.encode())
     if page is not None:  # of what can be read again
         content = page(json.loads(text)).encode()
-        records.write_atomically(folder / f"{made['experiment']}.md", content)
+        _writing.write(folder / f"{made['experiment']}.md", content)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _kept(
             return value
     value = json.loads(records.dumps(compute(data)))
     path.parent.mkdir(exist_ok=True)
-    records.write_atomically(path, records.dumps({"key": key, "value": value}).encode())
+    _writing.write(path, records.dumps({"key": key, "value": value}).encode())
     return value
 
 

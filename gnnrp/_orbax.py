@@ -13,8 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gnnrp import _writing
-
 KEPT = 2
 
 
@@ -32,8 +30,8 @@ def manager(folder: Path, ocp: Any) -> Iterator[Any]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        with ocp.CheckpointManager(folder.absolute(), options=options) as manager:
-            yield manager
+        with ocp.CheckpointManager(folder.absolute(), options=options) as opened:
+            yield opened
     finally:
         logger.setLevel(level)
 
@@ -57,7 +55,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def written(folder: Path, t: int) -> Iterator[None]:
+def writing(folder: Path, t: int) -> Iterator[None]:
     """Turn what orbax raises where it cannot write into one sentence.
 
     Raises:
@@ -79,17 +77,6 @@ def written(folder: Path, t: int) -> Iterator[None]:
         raise OSError(msg) from error
 
 
-def check(folder: Path) -> None:
-    """Refuse damaged files before orbax's threads meet them, which print tracebacks.
-
-    Raises:
-        ValueError: one is not as it was written.
-    """
-    if not _writing.vouched(folder):
-        msg = "a file is not the one that was written"
-        raise ValueError(msg)
-
-
 def plain(state: Any) -> Any:
     """Return the leaves by number, keys as numbers: no type need be named on disk."""
     leaves = jax.tree.leaves(state)
@@ -99,14 +86,14 @@ def plain(state: Any) -> Any:
     }
 
 
-def like(plain: dict[str, Any], like: Any) -> Any:
-    """Return the state that ``plain`` was made of, in the structure of another."""
-    leaves, structure = jax.tree.flatten(like)
+def rebuilt(leaves: dict[str, Any], like: Any) -> Any:
+    """Return the state that ``plain`` took apart, in the structure of another."""
+    models, structure = jax.tree.flatten(like)
     found = [
-        jax.random.wrap_key_data(plain[str(i)], impl=jax.random.key_impl(leaf))
-        if is_key(leaf)
-        else plain[str(i)]
-        for i, leaf in enumerate(leaves)
+        jax.random.wrap_key_data(leaves[str(i)], impl=jax.random.key_impl(model))
+        if is_key(model)
+        else leaves[str(i)]
+        for i, model in enumerate(models)
     ]
     return jax.tree.unflatten(structure, found)
 

@@ -15,7 +15,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from jaxtyping import Array, Float
 
-from gnnrp import graph, memory, peaks, records, spmm
+from gnnrp import _writing, graph, memory, peaks, records, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import homophily, structured
 from gnnrp.propagation import similarity
@@ -211,7 +211,7 @@ class Rows:
         if self._path is None:
             return
         lines = [records.dumps(each, indent=None) + "\n" for each in self.found]
-        records.write_atomically(self._path, "".join(lines).encode())
+        _writing.write(self._path, "".join(lines).encode())
 
 
 def largest(theta: np.ndarray) -> list[float]:

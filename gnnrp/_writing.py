@@ -5,52 +5,65 @@ import errno
 import hashlib
 import json
 import os
+import re
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 _SUMS = "sha256.json"
 
 
-def try_folder(folder: Path) -> None:
-    """Refuse a folder in which nothing can be written, with nothing left behind.
+def obstacle(folder: Path) -> OSError | None:
+    """Return what keeps files out of a folder, None if nothing does; leave no trace.
 
     One that is not there is not made: the nearest above it is tried.
-
-    Raises:
-        OSError: a file where a folder should be, no permission, no room.
     """
     there = folder.absolute()
-    with telling(folder):
+    try:
         while not os.path.lexists(there):
             there = there.parent
         with tempfile.TemporaryFile(dir=there) as file:
             file.write(b"0")
+    except OSError as error:
+        return error
+    return None
 
 
-@contextlib.contextmanager
-def whole(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes its name once it is complete, and vanishes otherwise.
+def try_folder(folder: Path) -> None:
+    """Refuse a folder in which nothing can be written.
+
+    Raises:
+        OSError: a file where a folder should be, no permission, no room.
+    """
+    if error := obstacle(folder):
+        with telling(folder):
+            raise error
+
+
+def write(path: Path, content: bytes | memoryview) -> None:
+    """Write a file whole or not at all: under another name beside it, then renamed.
 
     Raises:
         OSError: it cannot be written.
     """
+    # No other file system can be renamed from. Without the file's own name, since that
+    # may be as long as one can be.
+    half = path.with_name(f".{secrets.token_hex(8)}.half")
     with telling(path):
-        # Beside it, since no other file system can be renamed from; a long name may be
-        # as long as one can be.
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:64]}.")
-        temporary = Path(name)
+        file = half.open("xb")
         try:
-            with os.fdopen(handle, "wb") as file:
-                yield file
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
-            temporary.replace(path)
+            with file:
+                file.write(content)
+            half.replace(path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            half.unlink(missing_ok=True)
             raise
+
+
+def is_half(name: str) -> bool:
+    """Tell whether a file of that name is what a killed ``write`` left."""
+    return re.fullmatch(r"\.[0-9a-f]{16}\.half", name) is not None
 
 
 @contextlib.contextmanager
@@ -58,35 +71,37 @@ def telling(path: Path) -> Iterator[None]:
     """Tell in one sentence that a file or folder cannot be written.
 
     Raises:
-        OSError: of the class that was raised inside.
+        OSError: of the class and number of the one that was raised inside.
     """
     try:
         yield
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        msg = (
+        told = type(error)(
             f"{str(path)!r} cannot be written ({error.strerror or error}); "
             f"{'make room, or ' if full else ''}choose another place"
         )
-        raise type(error)(msg) from error
+        told.errno = error.errno
+        raise told from error
 
 
 def vouch(folder: Path) -> None:
     """Write what tells the files of a folder from any others: their SHA-256."""
     content = json.dumps(_sums(folder)).encode()  # before there is one more file
-    with whole(folder / _SUMS) as file:
-        file.write(content)
+    write(folder / _SUMS, content)
 
 
-def vouched(folder: Path) -> bool:
-    """Tell whether the files of a folder are those that ``vouch`` saw, or it saw none.
+def verify(folder: Path) -> None:
+    """Refuse files that are not as ``vouch`` saw them; whatever, where it saw none.
 
     Raises:
         OSError: one cannot be read.
-        ValueError: what ``vouch`` wrote is damaged.
+        ValueError: one is not as it was, or what ``vouch`` wrote is damaged.
     """
     path = folder / _SUMS
-    return not path.exists() or json.loads(path.read_text()) == _sums(folder)
+    if path.exists() and json.loads(path.read_text()) != _sums(folder):
+        msg = f"a file in {str(folder)!r} is not the one that was written"
+        raise ValueError(msg)
 
 
 def _sums(folder: Path) -> dict[str, str]:

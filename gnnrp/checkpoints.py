@@ -169,7 +169,7 @@ def save(folder: Path, t: int, state: Any, settings: dict[str, Any]) -> None:
     """
     import orbax.checkpoint as ocp
 
-    with _orbax.written(folder, t), _orbax.manager(folder, ocp) as manager:
+    with _orbax.writing(folder, t), _orbax.manager(folder, ocp) as manager:
         manager.save(
             t,
             args=ocp.args.Composite(
@@ -203,14 +203,15 @@ def _restored(
     with _orbax.manager(folder, ocp) as manager:
         asked = {"settings": ocp.args.JsonRestore()}
         with _orbax.reading(folder / str(last)):
-            _orbax.check(folder / str(last))
+            # Before orbax's threads meet what is damaged, and print tracebacks.
+            _writing.verify(folder / str(last))
             found: Any = manager.restore(last, args=ocp.args.Composite(**asked))
         _same(folder, found["settings"], json.loads(json.dumps(settings)))
         model = like(last)
         asked = {"state": ocp.args.StandardRestore(_orbax.plain(model))}
         with _orbax.reading(folder / str(last)):
             found = manager.restore(last, args=ocp.args.Composite(**asked))
-    return last, _orbax.like(found["state"], model)
+    return last, _orbax.rebuilt(found["state"], model)
 
 
 def _check_json(name: str, value: Any) -> None:

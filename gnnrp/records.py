@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from gnnrp import _writing
 from gnnrp.baselines import Line
 from gnnrp.presets import PUBLISHED, SETTINGS, Settings
 
@@ -141,16 +140,6 @@ def commit() -> str | None:
 def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
     """Return the record as JSON that every parser takes (NaN and infinity as null)."""
     return json.dumps(_plain(record), indent=indent, allow_nan=False)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name beside it, then rename: all or nothing.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with _writing.whole(path) as file:
-        file.write(content)
 
 
 def _report(found: "Trajectory") -> dict[str, Any]:

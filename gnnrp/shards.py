@@ -7,6 +7,7 @@ them. One device a part.
 
 import contextlib
 import hashlib
+import io
 import json
 import re
 import time
@@ -26,7 +27,7 @@ from gnnrp.propagation import layouts, losses, residual, sharded, similarity
 from gnnrp.types import Split
 
 FORMAT = 1
-_TABLE, _PART = "shards.json", r"part-\d+\.npz|\.part-\d+\.npz\..*"  # and halves
+_TABLE, _PART = "shards.json", r"part-\d+\.npz"
 _MEMBERS = {
     "data": ("f", 1),
     "indices": ("i", 1),
@@ -84,7 +85,7 @@ def write(
     checkpoints.prepare(folder)
     # What an unfinished one left is written anew.
     left = list(folder.iterdir())
-    if not all(re.fullmatch(_PART, path.name) for path in left):
+    if not all(_is_part(path.name) for path in left):
         msg = f"{str(folder)!r} is not empty; choose another folder"
         raise ValueError(msg)
     for path in left:
@@ -119,7 +120,7 @@ def write(
             "rows_moved_a_hop": _moved(layout, blocks),
             "parts": digests,
         }
-        records.write_atomically(folder / _TABLE, records.dumps(table).encode())
+        _writing.write(folder / _TABLE, records.dumps(table).encode())
     return table
 
 
@@ -287,16 +288,22 @@ def _all_or_nothing(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         for path in folder.iterdir():
-            if re.fullmatch(_PART, path.name):
+            if _is_part(path.name):
                 path.unlink()
         raise
 
 
+def _is_part(name: str) -> bool:
+    """Tell whether a file of that name is a part, or the half that a kill left."""
+    return re.fullmatch(_PART, name) is not None or _writing.is_half(name)
+
+
 def _save(path: Path, arrays: dict[str, Any]) -> str:
     """Write a file, whole or not at all, and return its SHA-256."""
-    with _writing.whole(path) as file:
-        np.savez(file, **arrays)
-    return _sha256(path)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    _writing.write(path, content.getbuffer())
+    return hashlib.sha256(content.getbuffer()).hexdigest()
 
 
 def _load(

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import signal
 from pathlib import Path
+from typing import NoReturn
 
 import jax
 import matplotlib as mpl
@@ -18,25 +19,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def lacking(what: str) -> NoReturn:
+    """Skip on a user's machine, never in CI."""
+    if os.environ.get("CI", "").lower() in {"1", "true"}:
+        pytest.fail(what)
+    pytest.skip(what)
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder of real files; absent ones skip on a user's machine, never in CI."""
+    """The folder of real files."""
     beside = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get("GNNRP_TEST_DATA", beside))
     if not folder.is_dir():
-        message = f"no real data in {folder}; set GNNRP_TEST_DATA"
-        if os.environ.get("CI", "").lower() in {"1", "true"}:
-            pytest.fail(message)
-        pytest.skip(message)
+        lacking(f"no real data in {folder}; set GNNRP_TEST_DATA")
     return folder
 
 
 @pytest.fixture(scope="session")
 def nt():
-    """Return neural_tangents; without it tests skip on a user's machine, not in CI."""
+    """Return neural_tangents."""
     from gnnrp.kernels import infinite
 
-    absent = importlib.util.find_spec("neural_tangents") is None
-    if absent and os.environ.get("CI", "").lower() not in {"1", "true"}:
-        pytest.skip(infinite.INSTALL)
+    if importlib.util.find_spec("neural_tangents") is None:
+        lacking(infinite.INSTALL)
     return infinite.load()

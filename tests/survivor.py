@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 from experiments import reproduction, table4_homophilic
-from gnnrp import datasets, graph, metrics, records, spmm, tracking
+from gnnrp import _writing, datasets, graph, metrics, records, spmm, tracking
 from gnnrp.datasets import sbm
 from gnnrp.models import gnn, training
 from gnnrp.propagation import residual, similarity, sweep
@@ -136,7 +136,7 @@ def main(root):
         found = run(root / name)
         buffer = io.BytesIO()
         np.savez(buffer, **found)
-        records.write_atomically(target, buffer.getvalue())
+        _writing.write(target, buffer.getvalue())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 import matplotlib as mpl
 import pytest
 
-from gnnrp import cli, records
+from gnnrp import cli
 
 COMMAND = (sys.executable, "-m", "gnnrp.cli")
 
@@ -243,16 +243,29 @@ def test_a_data_folder_that_is_none_is_told_once(name, reason, tmp_path, capsys)
     assert printed.out == ""
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "record.json"
-    records.write_atomically(path, b"old")
+RUNS = ("rp", "gntk", "ntk", "partition --parts 2 --folder parts")
 
-    def fail(*_):
-        message = "No space left on device"
-        raise OSError(message)
 
-    monkeypatch.setattr("pathlib.Path.replace", fail)
-    with pytest.raises(OSError, match="No space"):
-        records.write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [found.name for found in tmp_path.iterdir()] == ["record.json"]
+@pytest.mark.parametrize("command", RUNS)
+@pytest.mark.parametrize("name", ["a/b", "korra", "cora.png"])
+def test_a_set_that_is_none_is_told_before_anything_of_it(
+    command, name, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command.split(), "--dataset", name]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("gnnrp: dataset must be one of cora, ")
+    assert f"got {name!r}" in told
+
+
+@pytest.mark.parametrize("command", RUNS)
+@pytest.mark.parametrize("named", [[], ["--dataset", "sbm"]])
+def test_a_data_folder_beside_the_generated_set_is_refused(
+    command, named, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command.split(), "--data-dir", ".", *named]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told == (
+        "gnnrp: --data-dir has no part in the generated 'sbm'; name a set by --dataset"
+    )

@@ -14,19 +14,19 @@ import miniatures
 import pytest
 
 FILE = "tolokers.npz"
+NODES = 30_000  # the half of whose features is more than Python's buffer of a file
 CODE = """
 import os, sys
-import pooch.downloaders
 from gnnrp import datasets
-from gnnrp.datasets import _hashes, catalog
+from gnnrp.datasets import _archive, _hashes, catalog
 
-pooch.downloaders.DEFAULT_TIMEOUT = 1
-_hashes.SHA256["tolokers.npz"], *asked = sys.argv[1:]
+quiet, _hashes.SHA256["tolokers.npz"], *asked = sys.argv[1:]
 (source,) = catalog.SOURCES["tolokers"]
 for url, os.environ["XDG_CACHE_HOME"] in zip(asked[::2], asked[1::2]):
     catalog.SOURCES["tolokers"] = (source._replace(urls=(url,)),)
+    _archive.TIMEOUT = 1 if "/hang/" in url else 30
     try:
-        print(datasets.load("tolokers").num_nodes)
+        print(datasets.load("tolokers", progress=not quiet).num_nodes)
     except FileNotFoundError as error:
         print(error)
 """
@@ -64,7 +64,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
-    miniatures.heterophilous(folder)
+    miniatures.heterophilous(folder, num_nodes=NODES)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
         found.content = (folder / FILE).read_bytes()
         found.handle_error = lambda *_: None  # of readers that are killed
@@ -77,9 +77,9 @@ def server(tmp_path_factory):
         thread.join()
 
 
-def load(server, *ways):
+def load(server, *ways, quiet=False):
     """Start a process that loads once for each way, address (or None) and cache."""
-    asked = [hashlib.sha256(server.content).hexdigest()]
+    asked = ["quiet" if quiet else "", hashlib.sha256(server.content).hexdigest()]
     for way, address, cache in ways:
         address = address or f"127.0.0.1:{server.server_port}"
         asked += [f"http://{address}/{way}/{FILE}", str(cache)]
@@ -116,7 +116,16 @@ def test_a_failed_download_is_one_sentence_and_leaves_no_file(server, tmp_path):
         assert re.search(rf"fetching http://.*/{way}/{FILE} failed \({reason}", line)
         for part in (f"needs {FILE}", f"{i}/gnnrp", "by hand into", "--data-dir"):
             assert part in line
-        assert files_in(tmp_path / str(i)) == []
+        assert list((tmp_path / str(i) / "gnnrp").iterdir()) == []
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_download_is_told_unless_that_is_not_wanted(quiet, server, tmp_path):
+    process = load(server, ("ok", None, tmp_path), quiet=quiet)
+    out, errors = process.communicate(timeout=60)
+    assert out == f"{NODES}\n"
+    assert (errors == "") is quiet
+    assert (f"/ok/{FILE}" in errors) is not quiet
 
 
 def test_a_cache_that_cannot_be_written_is_told_before_anything_is_fetched(
@@ -136,7 +145,10 @@ def test_a_cache_that_cannot_be_written_is_told_before_anything_is_fetched(
 def test_what_is_interrupted_is_not_taken_for_whole(server, tmp_path, asked):
     process = load(server, ("wait", None, tmp_path))
     assert server.reached.acquire(timeout=60)
-    time.sleep(0.3)  # the half is on its way to the disk
+    end = time.monotonic() + 60
+    while not any(path.stat().st_size for path in tmp_path.rglob("tmp*")):
+        assert time.monotonic() < end, "nothing of the half is on the disk"
+        time.sleep(0.01)
     process.send_signal(asked)
     process.communicate(timeout=60)
     assert process.returncode in {-asked, 1}
@@ -144,7 +156,7 @@ def test_what_is_interrupted_is_not_taken_for_whole(server, tmp_path, asked):
     assert FILE not in left
     assert asked == signal.SIGKILL or left == []
     out, errors = load(server, ("ok", None, tmp_path)).communicate(timeout=60)
-    assert out == "12\n", errors
+    assert out == f"{NODES}\n", errors
 
 
 def test_two_processes_fill_the_same_cache_at_once(server, tmp_path):
@@ -155,7 +167,7 @@ def test_two_processes_fill_the_same_cache_at_once(server, tmp_path):
     try:
         for process in two:
             out, errors = process.communicate(timeout=60)
-            assert out == "12\n", errors
+            assert out == f"{NODES}\n", errors
     finally:
         server.go_on.clear()
     assert files_in(tmp_path) == [FILE]

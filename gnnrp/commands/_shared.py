@@ -62,6 +62,21 @@ class OnData:
 
         return None if self.max_memory is None else memory.parse(self.max_memory)
 
+    def check_dataset(self) -> None:
+        """Refuse a name that is none, and files for a graph that has none.
+
+        Raises:
+            ValueError: no such set, or --data-dir beside the generated one.
+        """
+        from gnnrp import _checks, datasets
+
+        _checks.one_of("dataset", self.dataset, datasets.names())
+        if self.dataset == "sbm" and self.data_dir is not None:
+            msg = (
+                "--data-dir has no part in the generated 'sbm'; name a set by --dataset"
+            )
+            raise ValueError(msg)
+
     def load_dataset(self) -> Any:
         from gnnrp import datasets
 
@@ -137,8 +152,8 @@ def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
             reason = "its folder does not exist"
         elif path.exists() and not os.access(path, os.W_OK):
             reason = "it may not be written"
-        else:
-            _writing.try_folder(path.parent)
+        elif error := _writing.obstacle(path.parent):
+            reason = f"its folder cannot be written ({error.strerror})"
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:

@@ -41,6 +41,7 @@ class Gntk(OnData):
 
         from gnnrp import records, tables, wide
 
+        self.check_dataset()
         if self.bias == "none" and self.bias_std != Gntk.bias_std:
             msg = "--bias-std needs a bias: --bias before, or --bias after"
             raise ValueError(msg)
@@ -59,8 +60,8 @@ class Gntk(OnData):
         streams.show(records.dumps(record) if self.json else tables.of_depths(record))
         if target is None:
             return
-        from gnnrp import plotting
+        from gnnrp import _writing, plotting
 
-        records.write_atomically(target, plotting.png(plotting.depths(record)))
+        _writing.write(target, plotting.png(plotting.depths(record)))
         if not self.json:
             streams.show(f"\nFigure: {target}")

@@ -58,6 +58,7 @@ class Ntk(Kept):
         from gnnrp import records, tables, tracking
         from gnnrp.datasets import sbm
 
+        self.check_dataset()
         self.check_folder()
         target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)
         settings, max_bytes = self._settings(self.dataset), self.max_bytes()
@@ -79,9 +80,9 @@ class Ntk(Kept):
         streams.show(records.dumps(record) if self.json else tables.of_tracking(record))
         if target is None:
             return
-        from gnnrp import plotting
+        from gnnrp import _writing, plotting
 
-        records.write_atomically(target, plotting.png(plotting.evolution(record)))
+        _writing.write(target, plotting.png(plotting.evolution(record)))
         if not self.json:
             streams.show(f"\nFigure: {target}")
 

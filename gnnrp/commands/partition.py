@@ -36,7 +36,6 @@ class Partition:
         """Load, cut, write, and print what came out."""
         from gnnrp import _writing, shards
 
-        _writing.try_folder(self.folder)
         data = OnData(
             self.dataset,
             self.data_dir,
@@ -44,6 +43,8 @@ class Partition:
             seed=self.seed,
             quiet=self.quiet,
         )
+        data.check_dataset()
+        _writing.try_folder(self.folder)
         dataset = data.load_dataset()
         with Bar(quiet=self.quiet) as progress:
             table = shards.write(self.folder, dataset, self.parts, progress=progress)

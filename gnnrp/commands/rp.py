@@ -83,6 +83,7 @@ class Rp(Kept):
             raise ValueError(msg)
         from gnnrp import pipeline, records, tables
 
+        self.check_dataset()
         self.check_folder()
         target = target_path(self.plot, f"rp-{self.dataset}.png", quiet=self.json)
         self._settings(self.dataset, has_features=True)  # refused before files are read
@@ -108,11 +109,11 @@ class Rp(Kept):
         streams.show(records.dumps(record) if self.json else tables.of_run(record))
         if target is None:
             return
-        from gnnrp import plotting
+        from gnnrp import _writing, plotting
 
         found = result.trajectory
         figure = plotting.learning_curve(record, found.val, found.test)
-        records.write_atomically(target, plotting.png(figure))
+        _writing.write(target, plotting.png(figure))
         if not self.json:
             streams.show(f"\nLearning curve: {target}")
 

@@ -79,7 +79,7 @@ def load(
             by cloning the original repository.
         download: fetch into the user's cache what is not found.
         seed: of splits where none are published, and of "sbm".
-        progress: tell on standard error of a download of OGB's, which may be large.
+        progress: tell on standard error of what is fetched.
 
     Raises:
         ValueError: there is no dataset of that name, or a file is damaged.

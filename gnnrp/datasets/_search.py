@@ -1,10 +1,12 @@
 """Finding a dataset's files below a few base folders, or fetching them."""
 
+import contextlib
+import logging
 import os
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import platformdirs
 
@@ -65,7 +67,7 @@ def fetch(
     Args:
         name: of the data set.
         root: where it was looked for, for the sentence of an error.
-        progress: tell of an archive on standard error.
+        progress: tell of what is fetched on standard error.
 
     Raises:
         FileNotFoundError: there is nothing to fetch from, or it failed.
@@ -74,25 +76,14 @@ def fetch(
     if not source.urls and not (source.archive and _archive.installed()):
         refuse(name, root)
     folder = cache() / source.folder
-    try:
-        _writing.try_folder(folder)
-    except OSError as error:
-        told = str(error).rpartition(";")[0]
-        refuse(name, root, f"; the cache {told}", error, to_cache=False)
+    if error := _writing.obstacle(folder):
+        told = f"; the cache {str(folder)!r} cannot be written ({error.strerror})"
+        refuse(name, root, told, error, to_cache=False)
     if source.archive:
         return source, _fetch_archive(source, name, root, progress=progress)
-    # Not at the top: it loads slowly, and few calls need it.
-    import pooch
-
     for file, url in zip(source.files, source.urls, strict=True):
         try:
-            pooch.retrieve(
-                url,
-                known_hash=f"sha256:{_hashes.SHA256[file]}",
-                fname=file,
-                path=folder,
-                progressbar=False,
-            )
+            _fetch_file(url, folder, file, progress=progress)
         except Exception as error:
             refuse(name, root, _failure(url, error), error)
     return source, folder
@@ -136,6 +127,32 @@ def refuse(
         f"the environment variable {VARIABLE}"
     )
     raise FileNotFoundError(msg) from cause
+
+
+def _fetch_file(url: str, folder: Path, file: str, *, progress: bool) -> None:
+    """Fetch a file into a folder, which goes again if nothing is in it at the end."""
+    # Not at the top: it loads slowly, and few calls need it.
+    import pooch
+
+    # Without it, pooch 1.8.0 waits for a silent server for ever. Any, since pooch's own
+    # annotations of it do not fit each other.
+    patient: Any = pooch.HTTPDownloader(timeout=_archive.TIMEOUT)
+    logger = pooch.get_logger()
+    level = logger.level
+    if not progress:
+        logger.setLevel(logging.WARNING)
+    try:
+        pooch.retrieve(
+            url,
+            known_hash=f"sha256:{_hashes.SHA256[file]}",
+            fname=file,
+            path=folder,
+            downloader=patient,
+        )
+    finally:
+        logger.setLevel(level)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _fetch_archive(
