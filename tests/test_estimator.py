@@ -726,7 +726,13 @@ def test_unknown_parameters_are_refused(params, sentence):
 
 
 def test_samples_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="there must be 2 labels, got"):
-        OnGraph(fixed(), EDGES).fit([0, 1], [0, 1, 2])
+    for labels, sentence in (
+        ([0, 1, 2], r"must be 2 labels, .* got 3; pass labels\[nodes\]"),
+        ([0], "must be 2 labels, .* got 1;"),
+        (np.eye(2), r"labels must have shape \(q,\).*got \(2, 2\); np.argmax"),
+        (0, r"labels must have shape \(q,\).*got \(\)"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            OnGraph(fixed(), EDGES).fit([0, 1], labels)
     with pytest.raises(ValueError, match="num_nodes must be at least 14, got 3"):
         OnGraph(fixed(), EDGES, num_nodes=3).fit([0, 1], [0, 1])
