@@ -215,7 +215,10 @@ def _similarity(
     dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too
     x = features.checked(node_features).astype(dtype, copy=False)
     if x.shape[0] != matrix.shape[0]:
-        msg = f"there are {x.shape[0]} rows of features for {matrix.shape[0]} nodes"
+        msg = (
+            f"there are {x.shape[0]} rows of features for {matrix.shape[0]} nodes; "
+            "pass one for each, in training or not"
+        )
         raise ValueError(msg)
     if settings.row_normalize:
         x = features.row_normalized(x)
