@@ -107,13 +107,11 @@ def propagate(
     """Return what RP predicts from the graph and the training labels, at which step."""
     matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     found = residual.run(
-        similarity.Power(matrix, settings.power),
+        similarity.walk(matrix, settings.power, settings.alpha),
         datasets.targets(data),
         datasets.with_split(data, 0).splits,
-        step_size=settings.step_size,
-        num_steps=settings.num_steps,
         metric=metrics.by_name(data.metric),
-        select=settings.select,
+        **presets.arguments(settings),
     )
     return np.asarray(found.predictions[0]), int(found.best_step[0])
 

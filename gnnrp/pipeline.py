@@ -22,13 +22,14 @@ from gnnrp import (
     memory,
     metrics,
     peaks,
+    presets,
     records,
     spmm,
 )
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import features, low_rank
 from gnnrp.presets import Settings
-from gnnrp.propagation import losses, methods, residual, similarity
+from gnnrp.propagation import methods, residual, similarity
 from gnnrp.types import LinearMap, Split
 
 Progress = Callable[[str, int, int], None]
@@ -148,13 +149,8 @@ def _propagated(
         flow,
         targets,
         dataset.splits,
-        step_size=settings.step_size,
-        num_steps=settings.num_steps,
         metric=metrics.by_name(dataset.metric),
-        residual_fn=losses.by_name(settings.loss),
-        method=settings.method,
-        select=settings.select,
-        patience=settings.patience,
+        **presets.arguments(settings),
         folder=kept[0],
         made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
         checkpoint_seconds=kept[1],
@@ -206,10 +202,7 @@ def _similarity(
     Raises:
         ValueError: features that do not fit the graph or the kernel.
     """
-    if settings.alpha == 1:
-        walk = similarity.Power(matrix, settings.power)
-    else:
-        walk = similarity.LazyWalk(matrix, settings.power, settings.alpha)
+    walk = similarity.walk(matrix, settings.power, settings.alpha)
     if settings.kernel is None:
         return walk, None
     dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too

@@ -174,6 +174,17 @@ class Probability:
         return slope * self.similarity(slope * v)
 
 
+def walk(adjacency: LinearMap, power: int, alpha: float) -> Power | LazyWalk:
+    """Return B = (α A + (1 - α) I)^K: ``Power`` where α is 1, else ``LazyWalk``.
+
+    Raises:
+        ValueError: out of range.
+    """
+    if alpha == 1:
+        return Power(adjacency, power)
+    return LazyWalk(adjacency, power, alpha)
+
+
 def _check_walk(num_hops: int, alpha: Any) -> None:
     """Refuse hops and weights that make no walk; pytrees rebuild it of anything.
 
