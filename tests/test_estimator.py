@@ -616,7 +616,7 @@ def refusals():
     yield {}, {"train": TRAIN[:-1]}, r"train_mask must have shape \(14,\), got \(13,\)"
     yield {}, {"train": two_columns}, r"got \(14, 2\); pass one split.*\[:, 0\]"
     yield {}, {"train": TRAIN.astype(int)}, "train_mask is a mask of int64.*astype"
-    yield {}, {"train": [0, 99]}, "train_mask holds node 99, but nodes are 0 to 13"
+    yield {}, {"train": [0, 99]}, "train_mask: node 99 is not one of 14 nodes"
     yield {}, {"val": TRAIN}, "is in both train_mask and val_mask; take it out"
     yield {}, {"val": NONE}, "val_mask holds no node; leave it out"
     yield {}, {"graph": {"num_nodes": N}}, "the dict has no edge_index; pass the edges"
@@ -700,7 +700,7 @@ def test_what_cannot_be_scored_is_refused():
         ([other], None, f"node {other} has no label to score by"),
         ([other, 0], CODES, r"must be 2 labels, got 14; pass labels\[nodes\]"),
         (VAL, CODES[VAL], "must be 14 labels, got 4"),
-        ([99], [0], "nodes holds node 99"),
+        ([99], [0], "nodes: node 99 is not one of 14 nodes, 0 to 13"),
     ):
         with pytest.raises(ValueError, match=sentence):
             model.score(nodes, labels)

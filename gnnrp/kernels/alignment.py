@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jax.core import Tracer
 from jax.experimental import sparse
 from jaxtyping import Array, Float, Int
 
@@ -117,7 +118,7 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
         one, two = _centered(one), _centered(two)
     squares = _inner(one, one), _inner(two, two)
     zero = (squares[0] <= 0) | (squares[1] <= 0)
-    if not isinstance(zero, jax.core.Tracer) and zero:
+    if not isinstance(zero, Tracer) and zero:
         which = "first" if squares[0] <= 0 else "second"
         msg = (
             f"the {which} kernel is zero{' when centered' * centered}: A(K1, K2) is NaN"
