@@ -7,8 +7,8 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor test-ogb package lint docs links bench reproduce \
-	study notebooks clean
+.PHONY: demo test test-slow test-floor test-newest has-newest test-ogb package lint \
+	docs links bench reproduce study notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -22,14 +22,31 @@ test-slow: $(STAMP)
 # What depends on others' inside, on the oldest release of each that pyproject.toml admits.
 FLOOR := .venv-floor
 OLDEST := $(FLOOR)/oldest.txt
-ON_FLOOR := spmm activations gntk blocked infinite gnn training checkpoints sharded \
+DEPENDENT := spmm activations gntk blocked infinite gnn training checkpoints sharded \
 	writing downloads cli
-test-floor:
-	test -d $(FLOOR) || $(PYTHON) -m venv $(FLOOR)
+test-floor: $(FLOOR)/.installed
+	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT:%=tests/test_%.py)
+
+$(FLOOR)/.installed: pyproject.toml
+	$(PYTHON) -m venv --clear $(FLOOR)
 	sed -n 's/^ *"\([a-z-]*\)>=\([^"]*\)".*/\1==\2/p' pyproject.toml > $(OLDEST)
 	$(FLOOR)/bin/$(PIP_INSTALL) -e '.[test]' -c $(OLDEST)
 	$(FLOOR)/bin/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
-	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(ON_FLOOR:%=tests/test_%.py)
+	touch $@
+
+# The same on the newest of everything, Python too: pyenv's, or the one on the PATH.
+# No stamp: what is newest changes while pyproject.toml does not.
+NEWEST := .venv-newest
+PYTHON_NEWEST ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python3.13) \
+	python3.13)
+test-newest:
+	$(PYTHON_NEWEST) -m venv $(NEWEST)
+	$(NEWEST)/bin/$(PIP_INSTALL) --upgrade --upgrade-strategy eager -e '.[test]'
+	$(NEWEST)/bin/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
+	$(NEWEST)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT:%=tests/test_%.py)
+
+has-newest:
+	$(PYTHON_NEWEST) -c 'import venv'
 
 # What others install, in dist; the wheel alone, in an empty environment, is tried out.
 PACKAGE := .venv-package
@@ -41,19 +58,23 @@ package: $(STAMP)
 	$(BIN)/python -m pytest tests/package.py
 
 # Beside OGB and PyG themselves. torch comes first, so that one for CPUs can be named:
-# make test-ogb TORCH='torch==2.13.0 --index-url URL'.
+# make test-ogb TORCH='torch==2.13.0 --index-url URL'. The bare version may well be
+# CUDA's on Linux: it serves too, and is gigabytes. For another: remove $(OGB).
 OGB := .venv-ogb
 TORCH ?= torch==2.13.0
-test-ogb:
-	test -d $(OGB) || $(PYTHON) -m venv $(OGB)
+test-ogb: $(OGB)/.installed
+	$(OGB)/bin/python -m pytest tests/ogb_package.py
+
+$(OGB)/.installed: pyproject.toml
+	$(PYTHON) -m venv --clear $(OGB)
 	$(OGB)/bin/$(PIP_INSTALL) $(TORCH)
 	$(OGB)/bin/$(PIP_INSTALL) -e '.[test,ogb]' torch_geometric
-	$(OGB)/bin/python -m pytest tests/ogb_package.py
+	touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 # The site, in docs/_build/html; warnings are errors, and every name must be known.
 # `links` asks for the addresses outside of it, and needs a network.
@@ -109,4 +130,4 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(FLOOR) $(OGB) $(PACKAGE) build dist docs/_build docs/api *.egg-info
+	rm -rf $(VENV) $(FLOOR) $(NEWEST) $(OGB) $(PACKAGE) build dist docs/_build docs/api *.egg-info

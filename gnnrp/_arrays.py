@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array
 
 from gnnrp import _checks
@@ -32,6 +33,22 @@ def floating(name: str, given: Any) -> Array:
     array = real(name, given)
     is_float = jnp.issubdtype(array.dtype, jnp.floating)
     return array if is_float else array.astype(jnp.zeros(0).dtype)
+
+
+def node_ids(name: str, given: Any, num_nodes: int) -> Array:
+    """Return node ids as indices; all nodes of None.
+
+    Raises:
+        ValueError: no list of nodes from 0 to n - 1; traced ones are not looked at.
+        TypeError: not real numbers.
+    """
+    if given is None:
+        return jnp.arange(num_nodes)
+    if not isinstance(given, Tracer):  # int32 would wrap what is far too large
+        found = _checks.reals(name, given)
+        return jnp.asarray(_checks.node_ids(name, found, num_nodes))
+    _checks.ids(name, given)
+    return given if given.size else given.astype(jnp.int32)
 
 
 def one_key(given: Any) -> None:

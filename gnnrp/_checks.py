@@ -1,4 +1,9 @@
-"""Checks of arguments: one sentence that names the value and the remedy."""
+"""Checks of arguments: one sentence that names the value and the remedy.
+
+What is wrong with a setting (a number, a name, a list, node ids) is a ValueError,
+whatever came in its place; so is a shape. A TypeError is of objects and of data: what
+is no function, no map, or an array of another type.
+"""
 
 import difflib
 import numbers
@@ -245,6 +250,20 @@ def mask(name: str, given: Any, num_nodes: int, *, several: bool = False) -> Any
     return array
 
 
+def ids(name: str, array: Any) -> None:
+    """Refuse what is no list of ids, such as a mask, by type and shape.
+
+    Raises:
+        ValueError: no such list.
+    """
+    if array.ndim != 1 or not (array.dtype.kind in "iu" or not array.size):
+        msg = (
+            f"{name} must be a list of node ids, got {array.dtype} of shape "
+            f"{array.shape}; np.flatnonzero(mask) makes one of a mask"
+        )
+        raise ValueError(msg)
+
+
 def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
     """Return a list of node ids, on the host; refuse a mask, and ids out of range.
 
@@ -252,12 +271,7 @@ def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
         ValueError: no such list.
     """
     array = np.asarray(nodes)
-    if array.ndim != 1 or not (array.dtype.kind in "iu" or not array.size):
-        msg = (
-            f"{name} must be a list of node ids, got {array.dtype} of shape "
-            f"{array.shape}; np.flatnonzero(mask) makes one of a mask"
-        )
-        raise ValueError(msg)
+    ids(name, array)
     outside = (array < 0) | (array >= num_nodes) if array.size else np.zeros(0, bool)
     if outside.any():
         bad = array[outside][0]

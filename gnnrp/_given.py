@@ -10,6 +10,8 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Int
 
+from gnnrp import _checks
+
 _NO_CLASS = ("-1", "nan", "None")  # what numpy makes of missing labels beside strings
 _MISSING_TYPES = ("NAType", "NaTType")  # of pandas
 
@@ -208,11 +210,7 @@ def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
     if len(array) == num_nodes > 2 and np.isin(array, (0, 1)).all():
         msg = f"{name} is a mask of {array.dtype}; make it boolean: .astype(bool)"
         raise ValueError(msg)
-    outside = (array < 0) | (array >= num_nodes)
-    if outside.any():
-        msg = f"{name} holds node {array[outside][0]}, but nodes are 0 to "
-        raise ValueError(msg + f"{num_nodes - 1}")
-    return array.astype(int)
+    return _checks.node_ids(name, array, num_nodes)
 
 
 def mask(name: str, nodes: Any, num_nodes: int) -> Bool[np.ndarray, " n"]:

@@ -74,8 +74,17 @@ class OnGraph(Parameters):
                 total = _checks.count("num_nodes", self.num_nodes, total)
         index = _given.indices("nodes", nodes, total)
         values = _given.as_array(labels)
-        if values.shape[:1] != index.shape:
-            msg = f"there must be {len(index)} labels, got {values.shape}"
+        if values.shape not in {(values.size,), (values.size, 1)}:
+            msg = (
+                f"labels must have shape (q,), one for each node, got {values.shape}; "
+                "np.argmax(labels, axis=1) makes them of one-hot rows"
+            )
+            raise ValueError(msg)
+        if len(values) != len(index):
+            msg = (
+                f"there must be {len(index)} labels, one for each of the nodes, "
+                f"got {len(values)}; pass labels[nodes]"
+            )
             raise ValueError(msg)
         full = np.full(total, None, object)
         full[index] = values.ravel()

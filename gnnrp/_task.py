@@ -57,15 +57,15 @@ def settings(params: dict[str, Any]) -> Settings:
     Raises:
         ValueError: one that no run can use.
     """
+    numbers = {}  # of numpy and JAX too, which become Python's
     for name in (*OPTIONAL, "gamma", "alpha", "holdout"):
-        optional = name in OPTIONAL
-        if optional and params[name] is None:
+        if name in OPTIONAL and params[name] is None:
             continue
-        value: Any = params[name]
-        if np.ndim(value) or np.asarray(value).dtype.kind not in "iuf":
-            msg = f"{name} must be a number{' or None' * optional}, got {value!r}"
-            raise ValueError(msg)
-    if not 0 < params["holdout"] < 1:
+        if name in {"power", "num_steps"}:
+            numbers[name] = _checks.count(name, params[name], 0)
+        else:
+            numbers[name] = _checks.number(name, params[name])
+    if not 0 < numbers.pop("holdout") < 1:
         msg = f"holdout must lie between 0 and 1, got {params['holdout']}"
         raise ValueError(msg)
     for name in ("loss", "select", "method", "precision"):
@@ -76,12 +76,7 @@ def settings(params: dict[str, Any]) -> Settings:
     metrics.by_name(params["metric"])
     names = {field.name for field in dataclasses.fields(Settings)} & set(params)
     given = {name: params[name] for name in names if params[name] is not None}
-    for name in given:  # numbers of numpy and JAX become Python's
-        if name in {"power", "num_steps"}:
-            given[name] = _checks.count(name, given[name], 0)
-        elif name in {"step_size", "gamma", "alpha"}:
-            given[name] = float(given[name])
-    return Settings(**given)
+    return Settings(**given | numbers)
 
 
 def make(given: Given, initial: Any, asked: Settings, metric: str) -> Task:
@@ -101,7 +96,7 @@ def make(given: Given, initial: Any, asked: Settings, metric: str) -> Task:
     if metric == "roc_auc" and val.any() and len(np.unique(codes[val])) == 1:
         msg = "roc_auc needs two classes in val_mask, and all its nodes are of one"
         raise ValueError(msg)
-    x = _features(given.features, len(codes)) if asked.kernel else None
+    x = _features(given.features) if asked.kernel else None
     matrix = _matrix(given, len(codes))
     flow = pipeline.build_similarity(matrix, x, asked, num_train=int(train.sum()))
     targets = (codes[:, None] == np.arange(len(classes))).astype(float)
@@ -214,27 +209,18 @@ def _matrix(given: Given, num_nodes: int) -> spmm.Matrix:
     return spmm.prepare(adjacency)
 
 
-def _features(given: Any, num_nodes: int) -> Any:
-    """Return the features as a kernel takes them.
+def _features(given: Any) -> Any:
+    """Return the features as a kernel takes them, dense ones on the host.
 
     Raises:
-        ValueError: none, or of another shape or kind.
+        ValueError: there are none, or not a matrix.
+        TypeError: not real numbers.
     """
     if given is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
         raise ValueError(msg)
     x = given if scipy.sparse.issparse(given) else _given.as_array(given)
-    if x.dtype.kind not in "biuf":
-        msg = f"features must be numbers, got {x.dtype}; encode them as columns"
-        raise ValueError(msg)
-    x = features.checked(x)
-    if x.shape[0] != num_nodes:
-        msg = (
-            f"there are {x.shape[0]} rows of features for {num_nodes} nodes; pass one "
-            "for each, in training or not"
-        )
-        raise ValueError(msg)
-    return x
+    return features.checked(x)
 
 
 def _initial(given: Any, num_nodes: int, classes: np.ndarray) -> Any:

@@ -22,13 +22,14 @@ from gnnrp import (
     memory,
     metrics,
     peaks,
+    presets,
     records,
     spmm,
 )
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import features, low_rank
 from gnnrp.presets import Settings
-from gnnrp.propagation import losses, methods, residual, similarity
+from gnnrp.propagation import methods, residual, similarity
 from gnnrp.types import LinearMap, Split
 
 Progress = Callable[[str, int, int], None]
@@ -148,13 +149,8 @@ def _propagated(
         flow,
         targets,
         dataset.splits,
-        step_size=settings.step_size,
-        num_steps=settings.num_steps,
         metric=metrics.by_name(dataset.metric),
-        residual_fn=losses.by_name(settings.loss),
-        method=settings.method,
-        select=settings.select,
-        patience=settings.patience,
+        **presets.arguments(settings),
         folder=kept[0],
         made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
         checkpoint_seconds=kept[1],
@@ -206,16 +202,16 @@ def _similarity(
     Raises:
         ValueError: features that do not fit the graph or the kernel.
     """
-    if settings.alpha == 1:
-        walk = similarity.Power(matrix, settings.power)
-    else:
-        walk = similarity.LazyWalk(matrix, settings.power, settings.alpha)
+    walk = similarity.walk(matrix, settings.power, settings.alpha)
     if settings.kernel is None:
         return walk, None
     dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too
     x = features.checked(node_features).astype(dtype, copy=False)
     if x.shape[0] != matrix.shape[0]:
-        msg = f"there are {x.shape[0]} rows of features for {matrix.shape[0]} nodes"
+        msg = (
+            f"there are {x.shape[0]} rows of features for {matrix.shape[0]} nodes; "
+            "pass one for each, in training or not"
+        )
         raise ValueError(msg)
     if settings.row_normalize:
         x = features.row_normalized(x)

@@ -120,6 +120,18 @@ PUBLISHED: dict[str, Figure] = {
 }
 
 
+def arguments(chosen: Settings) -> dict[str, Any]:
+    """Return the settings as ``residual.run`` takes them, along a similarity."""
+    return {
+        "step_size": chosen.step_size,
+        "num_steps": chosen.num_steps,
+        "residual_fn": losses.by_name(chosen.loss),
+        "method": chosen.method,
+        "select": chosen.select,
+        "patience": chosen.patience,
+    }
+
+
 def settings(name: str, *, has_features: bool = True) -> Settings:
     """Return the published settings of a data set.
 

@@ -20,10 +20,19 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from gnnrp import _checks, _writing, checkpoints, datasets, graph, metrics, records
+from gnnrp import (
+    _checks,
+    _writing,
+    checkpoints,
+    datasets,
+    graph,
+    metrics,
+    presets,
+    records,
+)
 from gnnrp.datasets import Dataset, _files
 from gnnrp.presets import Settings
-from gnnrp.propagation import layouts, losses, residual, sharded, similarity
+from gnnrp.propagation import layouts, residual, sharded, similarity
 from gnnrp.types import Split
 
 FORMAT = 1
@@ -217,22 +226,15 @@ def run(
         began = time.perf_counter()
         shards = read(folder)
         loaded = time.perf_counter() - began
-        alpha, walk = settings.alpha, similarity.Power(shards.matrix, settings.power)
-        if alpha != 1:
-            walk = similarity.LazyWalk(shards.matrix, settings.power, alpha)
+        walk = similarity.walk(shards.matrix, settings.power, settings.alpha)
         jax.block_until_ready((walk, shards.targets))
         setup = time.perf_counter() - began - loaded
         found = residual.run(
             walk,
             shards.targets,
             shards.splits,
-            step_size=settings.step_size,
-            num_steps=settings.num_steps,
             metric=metrics.by_name(shards.metric),
-            residual_fn=losses.by_name(settings.loss),
-            method=settings.method,
-            select=settings.select,
-            patience=settings.patience,
+            **presets.arguments(settings),
             folder=kept,
             made_with={"dataset": shards.name, "parts": shards.digest},
             checkpoint_seconds=checkpoint_seconds,

@@ -212,9 +212,10 @@ def test_kernels_can_be_traced_and_differentiated(network):
         ({"reduce": "mean"}, "reduce must be one of full, trace, sum, pseudo"),
         ({"method": "vjp"}, "method must be one of"),
         ({"block_size": 0}, "block_size must be at least 1, got 0"),
-        ({"rows": [0, N]}, r"the largest of rows must lie in \[0, 13\], got 14"),
-        ({"columns": [-1]}, r"the least of columns must lie in \[0, 13\], got -1"),
-        ({"rows": np.ones(N, bool)}, "rows must be a list of node numbers, got bool"),
+        ({"rows": [0, N]}, "rows: node 14 is not one of 14 nodes, 0 to 13"),
+        ({"rows": [2**32]}, "rows: node 4294967296 is not one of 14 nodes"),
+        ({"columns": [-1]}, "columns: node -1 is not one of 14 nodes, 0 to 13"),
+        ({"rows": np.ones(N, bool)}, "rows must be a list of node ids, got bool"),
         ({"max_bytes": 100}, "takes 0.0 GB and max_bytes allows 0.0; ask for rows"),
     ],
 )

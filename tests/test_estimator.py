@@ -616,7 +616,7 @@ def refusals():
     yield {}, {"train": TRAIN[:-1]}, r"train_mask must have shape \(14,\), got \(13,\)"
     yield {}, {"train": two_columns}, r"got \(14, 2\); pass one split.*\[:, 0\]"
     yield {}, {"train": TRAIN.astype(int)}, "train_mask is a mask of int64.*astype"
-    yield {}, {"train": [0, 99]}, "train_mask holds node 99, but nodes are 0 to 13"
+    yield {}, {"train": [0, 99]}, "train_mask: node 99 is not one of 14 nodes"
     yield {}, {"val": TRAIN}, "is in both train_mask and val_mask; take it out"
     yield {}, {"val": NONE}, "val_mask holds no node; leave it out"
     yield {}, {"graph": {"num_nodes": N}}, "the dict has no edge_index; pass the edges"
@@ -627,7 +627,6 @@ def refusals():
     yield gauss, {"features": wrong}, "features must be finite, and row 0 is not"
     yield gauss, {"features": X[:-1]}, "13 rows of features for 14 nodes"
     yield gauss, {"features": X[0]}, r"features must have shape \(n, d\), got \(4,\)"
-    yield gauss, {"features": X.astype(str)}, "features must be numbers, got <U"
     yield {"kernel": "gausian"}, {}, "kernel must be one of.*did you mean 'gaussian'"
     yield {"loss": "sqared"}, {}, "loss must be one of.*did you mean 'squared'"
     yield {"metric": "acuracy"}, {}, "metric must be one of.*did you mean 'accuracy'"
@@ -635,9 +634,9 @@ def refusals():
     yield {"method": "kriylov"}, {}, "did you mean 'krylov'"
     yield {"precision": "float16"}, {}, "precision must be one of"
     yield {"power": -1}, {}, "power must be at least 0, got -1"
-    yield {"power": "7"}, {}, "power must be a number or None, got '7'"
+    yield {"power": "7"}, {}, "power must be a whole number, got '7'"
     yield {"step_size": 0}, {}, "step_size must be positive and finite, got 0"
-    yield {"step_size": [0.1]}, {}, r"step_size must be a number or None, got \[0.1\]"
+    yield {"step_size": [0.1]}, {}, r"step_size must be a number, got \[0.1\]"
     yield {"num_steps": 1.5}, {}, "num_steps must be a whole number, got 1.5"
     yield {"gamma": None}, {}, "gamma must be a number, got None"
     yield {"alpha": 2}, {}, r"alpha must lie in \[0, 1\], got 2"
@@ -673,6 +672,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(settings, given, sentence)
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
+        ({"features": X.astype(str)}, "features must hold real numbers, got <U"),
         ({"train_mask": TRAIN * 1.0}, "train_mask must be a boolean mask or node ids"),
         ({"graph": "cora"}, "edges must be an edge index"),
         ({"graph": EDGES * 1.0}, "integer node ids"),
@@ -680,8 +680,9 @@ def test_what_does_not_fit_is_refused_in_one_sentence(settings, given, sentence)
 )
 def test_another_type_is_refused(given, sentence):
     given = {"graph": EDGES, "labels": CODES, "train_mask": TRAIN} | given
+    model = fixed(kernel="gaussian" if "features" in given else None)
     with pytest.raises(TypeError, match=sentence):
-        fixed().fit(**given)
+        model.fit(**given)
 
 
 @pytest.mark.parametrize("ask", ["predict", "predict_proba", "score"])
@@ -703,7 +704,7 @@ def test_what_cannot_be_scored_is_refused():
         ([other], None, f"node {other} has no label to score by"),
         ([other, 0], CODES, r"must be 2 labels, got 14; pass labels\[nodes\]"),
         (VAL, CODES[VAL], "must be 14 labels, got 4"),
-        ([99], [0], "nodes holds node 99"),
+        ([99], [0], "nodes: node 99 is not one of 14 nodes, 0 to 13"),
     ):
         with pytest.raises(ValueError, match=sentence):
             model.score(nodes, labels)
@@ -730,8 +731,14 @@ def test_unknown_parameters_are_refused(params, sentence):
 
 
 def test_samples_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="there must be 2 labels, got"):
-        OnGraph(fixed(), EDGES).fit([0, 1], [0, 1, 2])
+    for labels, sentence in (
+        ([0, 1, 2], r"must be 2 labels, .* got 3; pass labels\[nodes\]"),
+        ([0], "must be 2 labels, .* got 1;"),
+        (np.eye(2), r"labels must have shape \(q,\).*got \(2, 2\); np.argmax"),
+        (0, r"labels must have shape \(q,\).*got \(\)"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            OnGraph(fixed(), EDGES).fit([0, 1], labels)
     with pytest.raises(ValueError, match="num_nodes must be at least 14, got 3"):
         OnGraph(fixed(), EDGES, num_nodes=3).fit([0, 1], [0, 1])
 

@@ -66,9 +66,10 @@ def test_each_set_is_summed_up_from_files_as_ogb_stores_them(name, tmp_path):
 def test_runs_are_made_and_their_spread_is_found_not_assumed(monkeypatch):
     record = made(quick=True, runs=4, seed=5)
     result = record["result"]
-    assert [row["seed"] for row in result["runs"]] == [5, 6, 7, 8]
+    assert [row["run"] for row in result["runs"]] == [1, 2, 3, 4]
     assert result["test"]["std"] == 0
-    assert "the same to the last bit" in ogb_submission.page(record)
+    told = "4; nothing is drawn, and their predictions are the same to the last bit"
+    assert rows_of(ogb_submission.page(record))["runs"] == told
     noise(monkeypatch)
     record = made(quick=True, runs=4)
     result = record["result"]
@@ -78,7 +79,9 @@ def test_runs_are_made_and_their_spread_is_found_not_assumed(monkeypatch):
         assert result[part]["std"] == pytest.approx(np.std(scores, ddof=1))
         assert result[part]["std"] > 0
     rows = rows_of(ogb_submission.page(record))
-    assert rows["runs"] == "4, seeds 0 to 3; 4 different predictions, by round-off"
+    assert rows["runs"] == (
+        "4; nothing is drawn, and 4 different predictions, by round-off"
+    )
     scores = [row["test"] for row in result["runs"]]
     told = f"{statistics.mean(scores):.4f} ± {statistics.stdev(scores):.4f}"
     assert rows["test accuracy"] == told
@@ -88,7 +91,7 @@ def test_of_one_run_no_deviation_is_told():
     record = made(quick=True, runs=1)
     rows = rows_of(ogb_submission.page(record))
     assert rows["test accuracy"] == f"{record['result']['test']['mean']:.4f}"
-    assert rows["runs"] == "1, seed 0; of one run there is no deviation"
+    assert rows["runs"] == ("1; nothing is drawn, and of one run there is no deviation")
 
 
 def test_two_summaries_are_the_same_but_for_times():

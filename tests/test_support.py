@@ -62,10 +62,21 @@ def test_a_reordered_matrix_keeps_its_order():
     np.testing.assert_array_equal(product(part, v), product(matrix, v))
 
 
-def test_a_support_of_another_length_is_refused():
+@pytest.mark.parametrize("length", [1, N - 1, N + 1])
+def test_a_support_of_another_length_is_refused(length):
     matrix = spmm.prepare(scipy.sparse.eye_array(N, format="csr"))
-    with pytest.raises(ValueError, match=rf"shape \({N},\), got \({N - 1},\)"):
-        spmm.on_support(matrix, SUPPORT[:-1])
+    walk = similarity.LazyWalk(matrix, 2, 0.5)
+    on_both_sides = similarity.Sandwich(walk, similarity.Dense(jnp.eye(N)))
+    with pytest.raises(ValueError, match=rf"shape \({N},\), got \({length},\)"):
+        spmm.on_support(matrix, np.ones(length, bool))
+    for each in (matrix, walk, on_both_sides):
+        with pytest.raises(ValueError, match=rf"shape \({N},\), got \({length},\)"):
+            similarity.on_support(each, np.ones(length, bool))
+
+
+def test_the_support_of_a_map_that_does_not_tell_its_size_must_be_a_vector():
+    with pytest.raises(ValueError, match="the support must have shape"):
+        unchecked(similarity.on_support, lambda v: v, np.ones((N, 1), bool))
 
 
 @pytest.fixture

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from gnnrp import _arrays, _checks
+from gnnrp import _checks
 
 REDUCTIONS = ("full", "trace", "sum", "pseudo")
 
@@ -36,30 +35,6 @@ def flattened(
         msg = f"the network must put out a matrix (n, c), got shape {shape}"
         raise ValueError(msg)
     return outputs, flat, shape
-
-
-def nodes(name: str, given: Any, n: int) -> jax.Array:
-    """Return a set of nodes as indices.
-
-    Raises:
-        ValueError: no set of nodes from 0 to n - 1; not checked where it is traced.
-        TypeError: not numbers.
-    """
-    if given is None:
-        return jnp.arange(n)
-    found = _arrays.real(name, given)
-    if found.size == 0 and found.ndim == 1:
-        found = found.astype(jnp.int32)
-    if found.ndim != 1 or not jnp.issubdtype(found.dtype, jnp.integer):
-        msg = (
-            f"{name} must be a list of node numbers, got {found.dtype} of shape "
-            f"{found.shape}; np.flatnonzero makes one of a mask"
-        )
-        raise ValueError(msg)
-    if not isinstance(found, jax.core.Tracer) and found.size:
-        _checks.inside(f"the least of {name}", int(found.min()), 0, n - 1)
-        _checks.inside(f"the largest of {name}", int(found.max()), 0, n - 1)
-    return found
 
 
 def covectors(reduce: str, c: int, dtype: Any) -> jax.Array:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy.typing as npt
 from jaxtyping import Array, Float
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks
 from gnnrp.kernels import _jacobians
 from gnnrp.kernels._jacobians import REDUCTIONS, ApplyFn
 
@@ -79,8 +79,8 @@ def ntk(
     block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
     same = columns is None or columns is rows
-    left_nodes = _jacobians.nodes("rows", rows, n)
-    right_nodes = left_nodes if same else _jacobians.nodes("columns", columns, n)
+    left_nodes = _arrays.node_ids("rows", rows, n)
+    right_nodes = left_nodes if same else _arrays.node_ids("columns", columns, n)
     per_node = 1 if reduce in {"sum", "pseudo"} else c
     held = (len(left_nodes) + (0 if same else len(right_nodes))) * per_node * flat.size
     max_bytes = _checks.count("max_bytes", max_bytes, 0, 2**62)
@@ -130,7 +130,7 @@ def jacobian(
     """
     block_size = _checks.count("block_size", block_size, 1)
     outputs, flat, shape = _jacobians.flattened(apply_fn, params, x)
-    some = _jacobians.nodes("nodes", nodes, shape[0])
+    some = _arrays.node_ids("nodes", nodes, shape[0])
     return _jacobians.jacobian(outputs, flat, shape, some, "full", block_size)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks
 from gnnrp.kernels import _sparse_rows
 from gnnrp.kernels._functions import (
     KERNELS,
@@ -39,7 +39,6 @@ from gnnrp.kernels._inputs import (
     row_normalized,
     thin,
 )
-from gnnrp.kernels._jacobians import nodes
 from gnnrp.kernels._sparse_rows import SparseRows
 from gnnrp.types import Scalar
 
@@ -189,7 +188,7 @@ def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
         ValueError: no numbers of nodes; not checked where they are traced.
     """
     x = kernel.features
-    index = nodes("index", index, len(kernel.scale))
+    index = _arrays.node_ids("index", index, len(kernel.scale))
     if isinstance(x, SparseRows):
         return _gram(kernel, (x.columns[index], x.values[index], x.squares()[index]))
     return _gram(kernel, (x[index],))

@@ -180,6 +180,18 @@ class Probability:
         return slope * self.similarity(slope * v)
 
 
+def walk(adjacency: LinearMap, power: int, alpha: float) -> Power | LazyWalk:
+    """Return B = (α A + (1 - α) I)^K: ``Power`` where α is 1, else ``LazyWalk``.
+
+    Raises:
+        ValueError: out of range.
+    """
+    _check_alpha(alpha)
+    if alpha == 1:
+        return Power(adjacency, power)
+    return LazyWalk(adjacency, power, alpha)
+
+
 def _keep_count(walk: Any, name: str) -> None:
     """Make the number of hops, which is static, an int.
 
@@ -214,23 +226,34 @@ def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> Linear
 
     Raises:
         TypeError: a support that is not boolean.
+        ValueError: not a value for each column of the matrix.
     """
-    support = _checks.mask("the support", support, len(support))
     similarity = everywhere(similarity)
+    matrix = _hopped(similarity)
+    is_known = isinstance(matrix, spmm.Matrix)  # another map does not tell its n
+    num_nodes = matrix.shape[1] if is_known else np.size(support)
+    support = _checks.mask("the support", support, num_nodes)
     if support.sum() > _MOST_SUPPORT * support.size:
+        return similarity
+    if not is_known or matrix.data.size < _LEAST_ENTRIES:
         return similarity
     if isinstance(similarity, Sandwich):
         right = on_support(similarity.outer, support)
-        if right is similarity.outer:
-            return similarity
         return dataclasses.replace(similarity, right=right)
-    if isinstance(similarity, spmm.Matrix) and similarity.data.size >= _LEAST_ENTRIES:
-        return spmm.on_support(similarity, support)
-    if isinstance(similarity, Power | LazyWalk) and similarity.power > 0:
-        matrix = similarity.adjacency
-        if isinstance(matrix, spmm.Matrix) and matrix.data.size >= _LEAST_ENTRIES:
-            first = spmm.on_support(matrix, support)
-            return dataclasses.replace(similarity, first=first)
+    if isinstance(similarity, Power | LazyWalk):
+        if similarity.power == 0:
+            return similarity
+        first = spmm.on_support(matrix, support)
+        return dataclasses.replace(similarity, first=first)
+    return spmm.on_support(matrix, support)
+
+
+def _hopped(similarity: LinearMap) -> LinearMap:
+    """Return what a walk takes its hops along; of no walk, the map itself."""
+    if isinstance(similarity, Sandwich):
+        return _hopped(similarity.outer)
+    if isinstance(similarity, Power | LazyWalk):
+        return similarity.adjacency
     return similarity
 
 
