@@ -47,11 +47,6 @@ def row(name: str, config: Config) -> dict[str, Any]:
     if data is None:
         return {"published": stated._asdict(), "found": published.ABSENT}
     counted = datasets.statistics(data)
-    differs = [
-        field
-        for field, value in stated._asdict().items()
-        if value is not None and value != getattr(counted, field)
-    ]
     return {
         "published": stated._asdict(),
         "found": counted._asdict(),
@@ -62,7 +57,7 @@ def row(name: str, config: Config) -> dict[str, Any]:
             for convention in CONVENTIONS
         },
         "convention": data.edge_convention,
-        "differs": differs,
+        "differs": list(datasets.differing(data)),
         "files": data.files,
     }
 

@@ -251,6 +251,11 @@ def scored(
             msg = f"there must be {expected} labels, got {len(found)}{hint}"
             raise ValueError(msg)
         found = found if of_ids else found[index]
+        theirs = codes(labels)[0]
+        if theirs.size and _is_text(theirs) != _is_text(classes):
+            here, there = theirs.tolist()[0], classes.tolist()[0]
+            msg = f"labels such as {here!r} are of no class of the fit, as {there!r} is"
+            raise ValueError(msg)
     if nodes is None:
         left = (found >= 0) & ~used
         index, found = index[left], found[left]
@@ -262,6 +267,10 @@ def scored(
         msg = f"node {node} has no label to score by; pass nodes that have one"
         raise ValueError(msg)
     return index, found
+
+
+def _is_text(classes: np.ndarray) -> bool:
+    return isinstance(classes.tolist()[0], str)
 
 
 def _known(values: np.ndarray) -> Bool[np.ndarray, " n"]:

@@ -23,6 +23,7 @@ _UNITS = {
     **{f"{letter}B": 1000**power for power, letter in enumerate(["", *"KMGT"])},
     **{f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", start=1)},
 }
+_LEAST = 10**6
 _UNKNOWN = 2**62  # where no limit is told
 
 
@@ -44,8 +45,11 @@ def parse(text: str) -> int:
     found = re.fullmatch(pattern, str(text), re.IGNORECASE)
     unit = found and _UNITS.get(found[2].upper() or "B")
     size = int(float(found[1]) * unit) if found and unit else 0
-    if size < 1:
-        msg = f"a size must be like 8GB, 500MB, 2GiB or a number of bytes, got {text!r}"
+    if size < _LEAST:
+        msg = (
+            "a size must be like 8GB, 500MB, 2GiB or a number of bytes, and 1MB or "
+            f"more, got {text!r}"
+        )
         raise ValueError(msg)
     return size
 

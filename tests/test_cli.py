@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import matplotlib as mpl
+import miniatures
 import pytest
 
 from gnnrp import cli
@@ -98,7 +99,7 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("rp --split 99", "split must be at most 0, got 99"),
         ("rp --seed -1", "seed must be at least 0"),
         ("rp --max-memory 8XB", "a size must be like 8GB"),
-        ("rp --max-memory 1KB", "take a smaller graph"),
+        ("rp --max-memory 1MB", "take a smaller graph"),
         ("rp --patience 0", "patience must be at least 1"),
         ("rp --gamma nan", "gamma must be positive"),
         ("rp --bandwidth 0", "bandwidth must be positive"),
@@ -269,3 +270,14 @@ def test_a_data_folder_beside_the_generated_set_is_refused(
     assert told == (
         "gnnrp: --data-dir has no part in the generated 'sbm'; name a set by --dataset"
     )
+
+
+def test_files_with_fewer_edges_than_the_papers_are_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    miniatures.ogb(tmp_path / "ogbn_arxiv", "arxiv")
+    told = gnnrp(
+        "rp", "--dataset", "arxiv", "--data-dir", ".", "--num-steps", "3", cwd=tmp_path
+    ).stderr.splitlines()
+    here = "gnnrp: arxiv has 12 nodes here and 169,343 in the paper; the files may be"
+    assert f"{here} incomplete" in told
+    assert any("edges here and 1,166,243 in the paper" in line for line in told)

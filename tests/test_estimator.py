@@ -753,3 +753,11 @@ def test_edges_of_any_whole_type_are_the_same_graph(dtype):
 def test_rows_of_different_lengths_are_no_edge_index():
     with pytest.raises(TypeError, match="edges must be an edge index of shape"):
         fixed().fit([[0, 1], [1]], [0, 1])
+
+
+def test_labels_of_another_type_are_not_scored_as_errors():
+    model = fixed().fit(EDGES, CODES, TRAIN)
+    with pytest.raises(
+        ValueError, match="such as '0' are of no class of the fit, as 0"
+    ):
+        model.score(VAL, np.asarray(CODES).astype(str))

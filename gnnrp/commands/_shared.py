@@ -87,7 +87,22 @@ class OnData:
             seed=self.seed,
             progress=not self.quiet,
         )
+        _tell_differing(found)
         return found if self.split is None else datasets.with_split(found, self.split)
+
+
+def _tell_differing(dataset: Any) -> None:
+    """Tell of files with fewer nodes or edges than the paper's, say."""
+    from gnnrp import datasets
+    from gnnrp.commands import streams
+
+    for what, (here, there) in datasets.differing(dataset).items():
+        if what != "num_features" or dataset.features is not None:
+            what = what.removeprefix("num_")
+            streams.tell(
+                f"gnnrp: {dataset.name} has {here:,} {what} here and {there:,} in the "
+                "paper; the files may be incomplete"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

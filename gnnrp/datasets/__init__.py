@@ -15,13 +15,20 @@ from gnnrp import _checks
 from gnnrp.datasets import _search, heterophilous, ogb, sbm, splits, webkb
 from gnnrp.datasets.catalog import SOURCES, Source
 from gnnrp.datasets.dataset import Dataset
-from gnnrp.datasets.statistics import Published, Statistics, published, statistics
+from gnnrp.datasets.statistics import (
+    Published,
+    Statistics,
+    differing,
+    published,
+    statistics,
+)
 from gnnrp.types import Split
 
 __all__ = [
     "Dataset",
     "Published",
     "Statistics",
+    "differing",
     "find",
     "load",
     "names",

@@ -89,3 +89,18 @@ def statistics(dataset: Dataset) -> Statistics:
     features = dataset.features
     width = 0 if features is None else features.shape[1]  # pyright: ignore[reportOptionalSubscript]
     return Statistics(dataset.num_nodes, count, width, dataset.num_classes, homophily)
+
+
+def differing(dataset: Dataset) -> dict[str, tuple[int, int]]:
+    """Return what Table 3 states otherwise: name -> (here, there).
+
+    Raises:
+        ValueError: there is no dataset of that name.
+        TypeError: no data set.
+    """
+    here = statistics(dataset)
+    return {
+        name: (getattr(here, name), there)
+        for name, there in published(dataset.name)._asdict().items()
+        if there not in {None, getattr(here, name)}
+    }
