@@ -36,7 +36,7 @@ def _content(path: Path) -> bytes:
         size = path.stat().st_size
         if size <= MAX_BYTES:
             return path.read_bytes()
-    msg = f"{path} is damaged or no data set: it has {size} bytes"
+    msg = f"{path} is damaged or no data set: it has {size} bytes; get it anew"
     raise ValueError(msg)
 
 
@@ -80,7 +80,9 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        msg = f"{path} is damaged or no {what} file ({reason})"
+        msg = (
+            f"{path} is damaged or no {what} file ({reason}); remove it and get it anew"
+        )
         raise ValueError(msg) from error
 
 
