@@ -12,7 +12,6 @@ from typing import Any
 
 import tyro
 
-from gnnrp import _checks
 from gnnrp.commands import COMMANDS, Command, streams
 
 
@@ -87,6 +86,8 @@ def _unknown(arguments: Sequence[str]) -> str | None:
     """Return what is wrong with names of commands and flags, if it is that."""
     if not arguments or arguments[0].startswith("-"):
         return f"name a command first: {', '.join(COMMANDS)}; see gnnrp --help"
+    from gnnrp import _checks  # it takes numpy, which help and version do not need
+
     own = arguments[0]
     try:
         _checks.one_of("the command", own, COMMANDS)
@@ -119,6 +120,8 @@ def _flags(command: Any) -> set[str]:
 
 def _complaint(box: str) -> str:
     """Return what a box of tyro says: neither its title nor its advice."""
+    from gnnrp import _checks
+
     inside = [""]  # the parts between its rules
     for line in box.splitlines()[1:]:
         if re.match(r"[ │|]*[─-]{3}", line):
