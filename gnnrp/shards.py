@@ -304,8 +304,9 @@ def _save(path: Path, arrays: dict[str, Any]) -> str:
     """Write a file, whole or not at all, and return its SHA-256."""
     content = io.BytesIO()
     np.savez(content, **arrays)
-    _writing.write(path, content.getbuffer())
-    return hashlib.sha256(content.getbuffer()).hexdigest()
+    with content.getbuffer() as view:  # let go of, whatever happens
+        _writing.write(path, view)
+        return hashlib.sha256(view).hexdigest()
 
 
 def _load(
