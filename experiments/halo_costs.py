@@ -3,11 +3,13 @@
 Nothing is run here: rows are counted, and times follow from a measured speed.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
+from gnnrp.propagation import layouts
 from gnnrp.propagation.layouts import Layout
 
 FLOAT, INDEX = 4, 4  # bytes
@@ -19,10 +21,12 @@ class Volume(NamedTuple):
     parts: int
     rows: int  # of a part, blanks included
     halo: int  # what parts lack
-    padded: int  # as each pair exchanges as many as any
+    padded: int  # as each pair of a round exchanges as many as any of these
     gather: int  # as each part receives all rows
     exchange: str  # which of the last two "auto" takes
     moved: int  # by it
+    received: int  # for which each part makes room, by it
+    messages: int  # that follow each other, by it
     largest_halo: int  # that one part lacks
     most_entries: int  # of a part
     entry_balance: float  # most over mean
@@ -33,7 +37,7 @@ class Link(NamedTuple):
     """How fast hosts reach each other."""
 
     gigabits: float  # per second, each way at once
-    latency: float  # seconds of a message; a hop has one for each other part
+    latency: float  # seconds of a message
 
 
 def volume(csr: Any, layout: Layout) -> Volume:
@@ -45,18 +49,22 @@ def volume(csr: Any, layout: Layout) -> Volume:
     """
     parts, rows = layout.parts, layout.rows
     lacked, entries = lacking(csr, layout)
-    most = int(lacked.max())
-    others = parts * (parts - 1)
-    # As ``sharded.prepare`` decides, which counts what a part sends to itself.
-    exchange = "gather" if parts * most >= (parts - 1) * rows else "halo"
+    rounds = layouts.rounds(lacked)
+    padded = sum(len(each.pairs) * each.rows for each in rounds)
+    received = sum(each.rows for each in rounds)
+    # As ``sharded.blocks`` decides: by what a part makes room for.
+    by_gather = received >= (parts - 1) * rows
+    gather = parts * (parts - 1) * rows
     return Volume(
         parts=parts,
         rows=rows,
         halo=int(lacked.sum()),
-        padded=others * most,
-        gather=others * rows,
-        exchange=exchange,
-        moved=others * (rows if exchange == "gather" else most),
+        padded=padded,
+        gather=gather,
+        exchange="gather" if by_gather else "halo",
+        moved=gather if by_gather else padded,
+        received=(parts - 1) * rows if by_gather else received,
+        messages=parts - 1 if by_gather else len(rounds),
         largest_halo=int(lacked.sum(axis=1).max()),
         most_entries=int(entries.max()),
         entry_balance=round(float(entries.max() / entries.mean()), 4),
@@ -89,7 +97,8 @@ def lacking(
 def seconds(found: Volume, columns: int, speed: float, link: Link) -> dict[str, float]:
     """Return the predicted seconds of a hop: the product, and the exchange before it.
 
-    The largest part sets the pace. Nothing overlaps, as in ``sharded``.
+    The largest part sets the pace, and in each round the largest pair. Nothing
+    overlaps, as in ``sharded``.
 
     Args:
         found: what is moved.
@@ -98,8 +107,8 @@ def seconds(found: Volume, columns: int, speed: float, link: Link) -> dict[str, 
         link: between hosts.
     """
     local = found.most_entries * columns / speed
-    exchange = transfer(found.moved / found.parts, columns, found.parts, link)
-    lacked = transfer(found.largest_halo, columns, found.parts, link)
+    exchange = transfer(found.received, columns, found.messages, link)
+    lacked = transfer(found.largest_halo, columns, found.messages, link)
     return {
         "local": local,
         "exchange": exchange,
@@ -108,10 +117,10 @@ def seconds(found: Volume, columns: int, speed: float, link: Link) -> dict[str, 
     }
 
 
-def transfer(rows: float, columns: int, parts: int, link: Link) -> float:
-    """Return the seconds in which a part receives rows from all others."""
+def transfer(rows: float, columns: int, messages: float, link: Link) -> float:
+    """Return the seconds in which a part receives rows in so many messages."""
     bits = 8 * FLOAT * columns * rows
-    return (parts - 1) * link.latency + bits / (1e9 * link.gigabits)
+    return messages * link.latency + bits / (1e9 * link.gigabits)
 
 
 ARRAYS = ("F", "best F", "targets", "a hop's input", "a hop's output")
@@ -132,27 +141,27 @@ other count twice, so this is at most what is stored."""
 
 
 def memory(
-    graph: Large, parts: int, moved: float, row_balance: float = 1.0
+    graph: Large, parts: int, received: float, row_balance: float = 1.0
 ) -> dict[str, float]:
     """Return the bytes of a host, what makes them up, and their sum.
 
     Args:
         graph: of which each host has as many entries.
         parts: hosts.
-        moved: rows from others, for each of n / parts.
+        received: rows for which a host makes room, for each of n / parts.
         row_balance: rows of a host, blanks included, for each of n / parts.
     """
     rows = graph.nodes / parts * row_balance
     row = FLOAT * graph.columns
-    received, sent = moved * graph.nodes / parts, 0.0
-    if moved < (parts - 1) * row_balance:  # else all rows: nothing is laid out
-        received *= parts / (parts - 1)  # a slot for the own part, which is not used
-        sent = received
+    all_rows = received >= 0.999 * (parts - 1) * row_balance  # which are rounded
+    received *= graph.nodes / parts
+    # What is sent is laid out first; all rows are copied to add a blank one.
+    copies = (rows + received) * row if all_rows else received * (row + INDEX)
     found = {
         "matrix": (FLOAT + INDEX) * graph.entries / parts + INDEX * rows,
         "arrays": len(ARRAYS) * rows * row,
         "received": (rows + received) * row,  # own rows stand before them
-        "sent": sent * (row + INDEX),
+        "copies": copies,
     }
     return found | {"total": sum(found.values())}
 
@@ -205,29 +214,33 @@ def extrapolated(
         links: between hosts.
     """
     uneven = volumes.get(parts, volumes[max(volumes)])
-    moved, fitted = extended({p: v.moved / nodes for p, v in volumes.items()}, parts)
-    moved = min(moved, (parts - 1) * uneven.row_balance)
-    halo, _ = extended({p: v.halo / nodes for p, v in volumes.items()}, parts)
-    halo = min(halo, moved)
-    held = memory(graph, parts, moved, uneven.row_balance)
+
+    def share(rows: Callable[[Volume], float]) -> tuple[float, bool]:
+        return extended({p: rows(v) for p, v in volumes.items()}, parts)
+
+    received, fitted = share(lambda v: v.received * v.parts / nodes)
+    received = min(received, (parts - 1) * uneven.row_balance)
+    lacked = min(share(lambda v: v.largest_halo * v.parts / nodes)[0], received)
+    messages, _ = share(lambda v: v.messages)
+    held = memory(graph, parts, received, uneven.row_balance)
     local = graph.entries / parts * uneven.entry_balance * graph.columns / speed
     rows = graph.nodes / parts
 
-    def hop(share: float) -> dict[str, float]:
+    def hop(each: float) -> dict[str, float]:
         return {
             f"{link.gigabits:g}": local
-            + transfer(share * rows, graph.columns, parts, link)
+            + transfer(each * rows, graph.columns, messages, link)
             for link in links
         }
 
     return {
         "hosts": parts,
-        "halo": round(halo, 4),
-        "moved": round(moved, 4),
+        "lacked": round(lacked, 4),
+        "received": round(received, 4),
         "rows": uneven.row_balance,
         "fitted": fitted,
         "gigabytes": {name: round(value / 1e9, 2) for name, value in held.items()},
         "local": local,
-        "hop": hop(moved),
-        "hop without padding": hop(halo),
+        "hop": hop(received),
+        "hop without padding": hop(lacked),
     }

@@ -45,10 +45,13 @@ def page(record: dict[str, Any]) -> str:
 
 VOLUMES = """\
 A part lacks the rows that its entries name and others hold (`halo`, of all parts
-together). Each pair of parts exchanges as many rows as any (`padded`), or each part
-receives all rows (`gather`); the code takes what it counts as less (`by`), and that is
-what is moved, in float32 columns, by all parts together. `entries` and `rows` are the
-most of a part over the mean. `natural` and `reordered` are ranges of as many entries,
+together; `largest` is the one of the part that lacks most, times the parts). They are
+exchanged in rounds, in each of which a part sends to one other at most, and every pair
+as many rows as the largest of the round (`padded`; `received` is that for which a part
+makes room and waits, times the parts); or each part receives all rows (`gather`). The
+code takes that of which a part makes room for less (`by`), and that is what is moved,
+in float32 columns, by all parts together. `entries` and `rows` are the most of a part
+over the mean. `natural` and `reordered` are ranges of as many entries,
 in the nodes' own order or in the one of `layouts.balanced(reorder=True)`; METIS and
 KaHIP cut few edges, and weigh a node by its entries and one, within 3 percent."""
 
@@ -59,15 +62,16 @@ def _findings(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
     for name, graph in graphs.items():
         n, last = graph["nodes"], {m: v[-1] for m, v in graph["volumes"].items()}
         parts = record["settings"]["parts"][-1]
-        lacked = ", ".join(f"{v['halo'] / n:.2f} ({m})" for m, v in last.items())
-        moved = ", ".join(f"{v['moved'] / n:.2f} ({m})" for m, v in last.items())
-        needed = ", ".join(
-            f"{100 * v['halo'] / v['moved']:.0f} % ({m})" for m, v in last.items()
-        )
+
+        def each(what: str, last: dict[str, Any] = last, n: float = n) -> str:
+            return ", ".join(f"{v[what] / n:.2f} ({m})" for m, v in last.items())
+
         lines += [
-            f"- `{name}` in {parts} parts: a part lacks, for each of n / {parts} rows, "
-            f"{lacked}; the code moves {moved}. Of what it moves, {needed} is needed: "
-            "the rest is padding, as each pair sends as many rows as any.",
+            f"- `{name}` in {parts} parts: for each of n / {parts} rows, a part lacks "
+            f"{each('halo')} in the mean, and the code sends it {each('moved')}, "
+            f"padding included. A part waits for {each('received', n=n / parts)}; "
+            f"could parts differ, the largest would for "
+            f"{each('largest_halo', n=n / parts)}.",
             f"- `{name}`, fastest hop: {_fastest(graph, measured['hops'][name])}.",
         ]
     cases = [one for some in measured["processes"].values() for one in some]
@@ -139,16 +143,23 @@ def _graphs(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
 
 def _volumes(graph: dict[str, Any], times: dict[str, Any]) -> list[str]:
     header = [
-        "method", "parts", "halo / n", "padded / n", "gather / n", "by", "MB moved",
-        "entries", "rows", "seconds to part",
+        "method", "parts", "halo / n", "padded / n", "largest / n", "received / n",
+        "gather / n", "by", "messages", "MB moved", "entries", "rows",
+        "seconds to part",
     ]  # fmt: skip
     n, row = graph["nodes"], 4 * graph["columns"]
     rows = [
         [
             method,
             str(v["parts"]),
-            *(f"{v[what] / n:.3g}" for what in ("halo", "padded", "gather")),
+            *(f"{v[what] / n:.3g}" for what in ("halo", "padded")),
+            *(
+                f"{v[what] * v['parts'] / n:.3g}"
+                for what in ("largest_halo", "received")
+            ),
+            f"{v['gather'] / n:.3g}",
             v["exchange"],
+            str(v["messages"]),
             f"{v['moved'] * row / 1e6:,.1f}",
             f"{v['entry_balance']:.2f}",
             f"{v['row_balance']:.2f}",
@@ -166,13 +177,14 @@ def _assumed(record: dict[str, Any]) -> list[str]:
     return [
         "Entries of the largest part x columns / speed, then what a host receives / "
         f"link, and {1e6 * record['settings']['latency']:g} microseconds for each "
-        "other host; nothing overlaps. The speed is the best of a whole hop on this "
+        "message after another; nothing overlaps. The speed is the best of a whole "
+        "hop on this "
         f"machine in the natural order of the nodes ({told}; entries x columns a "
         "second, for `generated` on the graph of the two processes, for `papers100M` "
         "on the same with 172 columns), whatever the method; hosts are as this "
         "machine. If others used it meanwhile, products are predicted too slow; rows "
-        "and bytes do not depend on it. In brackets: were only the halo sent, without "
-        "padding.",
+        "and bytes do not depend on it. In brackets: could each part receive just "
+        "what it lacks.",
         "",
     ]
 
@@ -233,36 +245,36 @@ def _papers(record: dict[str, Any]) -> list[str]:
     lines = [
         f"Not measured: {graph['nodes']:,} nodes, at most {graph['entries']:,} entries "
         f"(each citation both ways, and loops), {graph['columns']} columns. Assumed is "
-        "that at the same number of parts a part lacks, and is sent, as many rows for "
-        "each of n / hosts as in the measured graph that is named, and that rows and "
+        "that at the same number of parts the largest part lacks, and each receives, "
+        "as many rows for each of n / hosts as in the measured graph that is named, in "
+        "as many messages, and that rows and "
         f"entries are as uneven (parts by {partitioners.best(methods)}); numbers of "
         "parts that were not measured (marked *) follow a power of the number, fitted "
         "from 8 parts on. ogbn-arxiv is of the same kind but 650 times smaller, the "
         "other is generated: take both as a range, not as a bound. Memory: a CSR of 8 "
-        "bytes an "
-        f"entry, {len(ARRAYS)} float32 arrays ({', '.join(ARRAYS)}), the received rows "
-        "behind the own ones, and the rows laid out to be sent, as the code has them, "
-        "with a slot for each part's own. Each process must then read its own part "
-        "only: a whole matrix of this size is beyond int32 indices. In brackets: were "
-        "only the halo sent.",
+        f"bytes an entry, {len(ARRAYS)} float32 arrays ({', '.join(ARRAYS)}), the "
+        "received rows behind the own ones, and copies: of the rows to be sent, or, "
+        "where all are, once more of these. Each process must then read its own part "
+        "only: a whole matrix of this size is beyond int32 indices. "
+        "In brackets: could each part receive just what it lacks.",
         "",
     ]
     for name, rows in record["measured"]["papers100M"].items():
         links = list(rows[0]["hop"])
         header = [
-            "hosts", "halo / n", "moved / n", "rows", "GB a host", "matrix", "arrays",
-            "received", "sent", "product, s",
+            "hosts", "largest / n", "received / n", "rows", "GB a host", "matrix",
+            "arrays", "received", "copies", "product, s",
             *(f"hop, {x} Gbit/s" for x in links),
         ]  # fmt: skip
         cells = [
             [
                 f"{row['hosts']}{'*' if row['fitted'] else ''}",
-                f"{row['halo']:.3g}",
-                f"{row['moved']:.3g}",
+                f"{row['lacked']:.3g}",
+                f"{row['received']:.3g}",
                 f"{row['rows']:.2f}",
                 *(
                     f"{row['gigabytes'][what]:.1f}"
-                    for what in ("total", "matrix", "arrays", "received", "sent")
+                    for what in ("total", "matrix", "arrays", "received", "copies")
                 ),
                 _seconds(row["local"]),
                 *(

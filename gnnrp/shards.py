@@ -6,12 +6,8 @@ them. One device a part.
 """
 
 import contextlib
-import hashlib
-import io
-import json
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +18,7 @@ from jax.sharding import Mesh
 
 from gnnrp import (
     _checks,
-    _writing,
+    _shard_files,
     checkpoints,
     datasets,
     graph,
@@ -30,24 +26,11 @@ from gnnrp import (
     presets,
     records,
 )
-from gnnrp.datasets import Dataset, _files
+from gnnrp.datasets import Dataset
 from gnnrp.presets import Settings
 from gnnrp.propagation import layouts, residual, sharded, similarity
+from gnnrp.propagation.layouts import Layout, Round
 from gnnrp.types import Split
-
-FORMAT = 1
-_TABLE, _PART = "shards.json", r"part-\d+\.npz"
-_MEMBERS = {
-    "data": ("f", 1),
-    "indices": ("i", 1),
-    "pointers": ("i", 1),
-    "width": ("i", 0),
-    "send?": ("i", 2),
-    "nodes": ("i", 1),
-    "targets": ("f", 2),
-    **dict.fromkeys(Split._fields, ("b", 2)),
-}
-_KINDS = {"dataset": str, "metric": str, "files": dict, "rows": int, "parts": list}
 
 
 class Shards(NamedTuple):
@@ -73,7 +56,7 @@ def write(
 ) -> dict[str, Any]:
     """Cut a data set into parts of about as many entries; return what they hold.
 
-    The table of contents is written last, so that an unfinished folder is none.
+    An unfinished folder is none, and is written anew.
 
     Args:
         folder: new or empty; a file for each part.
@@ -91,66 +74,45 @@ def write(
     _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     num_parts = _checks.count("parts", num_parts, 1, dataset.num_nodes)
     folder = Path(folder)
-    checkpoints.prepare(folder)
-    # What an unfinished one left is written anew.
-    left = list(folder.iterdir())
-    if not all(_is_part(path.name) for path in left):
-        msg = f"{str(folder)!r} is not empty; choose another folder"
-        raise ValueError(msg)
-    for path in left:
-        path.unlink()
 
     def told(what: str, done: int, total: int) -> None:
         if progress:
             progress(what, done, total)
 
-    told("order of nodes", 0, 1)
-    adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
-    layout = layouts.balanced(adjacency, num_parts, reorder=reorder)
-    blocks = sharded.blocks(adjacency, layout, exchange=exchange)
-    targets = datasets.targets(dataset)
-    with _all_or_nothing(folder):
+    with _shard_files.writing(folder):
+        told("order of nodes", 0, 1)
+        adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
+        layout = layouts.balanced(adjacency, num_parts, reorder=reorder)
+        blocks, rounds = sharded.blocks(adjacency, layout, exchange=exchange)
+        targets = datasets.targets(dataset)
         digests = []
         for part, block in enumerate(blocks):
             told("parts", part, num_parts)
             nodes = np.flatnonzero(layout.place // layout.rows == part)
             here = layout.place[nodes] - part * layout.rows
-            arrays = _known(layout.rows, here, nodes, targets, dataset.splits)
-            arrays |= {name: x for name, x in block._asdict().items() if x is not None}
-            digests.append(_save(folder / f"part-{part}.npz", arrays))
+            known = _known(layout.rows, here, nodes, targets, dataset.splits)
+            digests.append(_shard_files.write_part(folder, part, block, known))
         table = {
-            "format": FORMAT,
             "dataset": dataset.name,
             "metric": dataset.metric,
             "files": dataset.files,
             "num_nodes": dataset.num_nodes,
             "rows": layout.rows,
             "entries": [int(block.pointers[-1]) for block in blocks],
-            "rows_moved_a_hop": _moved(layout, blocks),
+            "rows_moved_a_hop": _moved(layout, rounds),
+            "rounds": rounds,
             "parts": digests,
         }
-        _writing.write(folder / _TABLE, records.dumps(table).encode())
-    return table
+        return _shard_files.write_table(folder, table)
 
 
 def contents(folder: Path) -> dict[str, Any]:
     """Return the table of contents of a folder that ``write`` made.
 
     Raises:
-        ValueError: there is none, or it is not one.
+        ValueError: there is none, or it is damaged or of another version.
     """
-    path = Path(folder) / _TABLE
-    try:
-        table = json.loads(path.read_text())
-        known = table["format"] == FORMAT and all(
-            type(table[name]) is kind for name, kind in _KINDS.items()
-        )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        known = False
-    if not known:
-        msg = f"{str(folder)!r} holds no parts of a graph; gnnrp partition makes them"
-        raise ValueError(msg)
-    return table
+    return _shard_files.read_table(Path(folder))
 
 
 def read(folder: Path) -> Shards:
@@ -171,10 +133,12 @@ def read(folder: Path) -> Shards:
         raise ValueError(msg)
     mesh = Mesh(np.array(devices), ("nodes",))
     own = {
-        part: _load(folder / f"part-{part}.npz", table["parts"][part], table["rows"])
+        part: _shard_files.read_part(folder, part, table)
         for part in sharded.own_parts(mesh)
     }
-    matrix = sharded.assemble(lambda part: own[part][0], table["rows"], mesh)
+    matrix = sharded.assemble(
+        lambda part: own[part][0], table["rows"], table["rounds"], mesh
+    )
 
     def over(name: str, axis: int) -> jax.Array:
         blocks = {part: known[name] for part, (_, known) in own.items()}
@@ -187,7 +151,7 @@ def read(folder: Path) -> Shards:
         matrix,
         over("targets", 0),
         Split(*(over(name, 1) for name in Split._fields)),  # pyright: ignore[reportArgumentType]
-        hashlib.sha256(json.dumps(table["parts"]).encode()).hexdigest(),
+        table["sha256"],
     )
 
 
@@ -276,65 +240,8 @@ def _known(
     return found
 
 
-def _moved(layout: layouts.Layout, blocks: list[sharded.Block]) -> int:
+def _moved(layout: Layout, rounds: tuple[Round, ...] | None) -> int:
     """Return how many rows change their device at a hop, padding included."""
-    send = blocks[0].send
-    each = layout.rows if send is None else send.shape[1]
-    return layout.parts * (layout.parts - 1) * each
-
-
-@contextlib.contextmanager
-def _all_or_nothing(folder: Path) -> Iterator[None]:
-    """Remove the parts that were written, gigabytes perhaps, if not all can be."""
-    try:
-        yield
-    except BaseException:
-        for path in folder.iterdir():
-            if _is_part(path.name):
-                path.unlink()
-        raise
-
-
-def _is_part(name: str) -> bool:
-    """Tell whether a file of that name is a part, or the half that a kill left."""
-    return re.fullmatch(_PART, name) is not None or _writing.is_half(name)
-
-
-def _save(path: Path, arrays: dict[str, Any]) -> str:
-    """Write a file, whole or not at all, and return its SHA-256."""
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    with content.getbuffer() as view:  # let go of, whatever happens
-        _writing.write(path, view)
-        return hashlib.sha256(view).hexdigest()
-
-
-def _load(
-    path: Path, digest: str, rows: int
-) -> tuple[sharded.Block, dict[str, np.ndarray]]:
-    """Return the matrix of a part, and what is known of its nodes.
-
-    Raises:
-        ValueError: the file is not there, or not the one that was written.
-    """
-    try:
-        same = _sha256(path) == digest
-    except OSError:
-        same = False
-    if not same:
-        msg = f"{path} is missing or damaged; copy it again, or make the parts anew"
-        raise ValueError(msg)
-    with _files.reading(path, "part"):  # of a folder that others may have made
-        arrays = _files.members(path, _MEMBERS)
-        if arrays["nodes"].shape != (rows,) or len(arrays["pointers"]) != rows + 1:
-            msg = f"it has {len(arrays['nodes'])} rows, and {rows} are stated"
-            raise ValueError(msg)
-    send = arrays.pop("send", None)
-    data, indices, pointers = (arrays.pop(x) for x in ("data", "indices", "pointers"))
-    width = int(arrays.pop("width"))
-    return sharded.Block(data, indices, pointers, width, send), arrays
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    if rounds is None:
+        return layout.parts * (layout.parts - 1) * layout.rows
+    return sum(len(each.pairs) * each.rows for each in rounds)

@@ -1,6 +1,7 @@
 """Whatever is in a file, a loader reads it or says in one line that it cannot."""
 
 import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ from hypothesis import strategies
 from miniatures import pickle_program, pickled_array, pickled_graph, pickled_matrix
 
 from experiments import report, reproduction, table4_homophilic
-from gnnrp import checkpoints, datasets, shards
+from gnnrp import _shard_files, checkpoints, datasets, shards
 from gnnrp.datasets import planetoid, sbm
 
 MOST = 1 << 26  # bytes that a miniature may take, whatever it claims
@@ -274,6 +275,22 @@ def test_many_changed_parts_of_a_graph_are_refused_by_name(parts):
     fuzz_parts(parts, 1500)
 
 
+def forge(source, target, changed=None, **stated):
+    """Copy parts with some members changed and a table that says what it should not."""
+    table = json.loads((source / "shards.json").read_text())
+    for part in range(len(table["parts"])):
+        path = target / f"part-{part}.npz"
+        members = mutations.unzipped((source / path.name).read_bytes())
+        members |= {f"{name}.npy": x for name, x in (changed or {}).items()}
+        path.write_bytes(
+            mutations.zipped({name: x for name, x in members.items() if x is not None})
+        )
+        table["parts"][part] = hashlib.sha256(path.read_bytes()).hexdigest()
+    table |= stated
+    table["sha256"] = _shard_files.digest(table)
+    (target / "shards.json").write_text(json.dumps(table))
+
+
 @pytest.mark.parametrize(
     ("member", "array"),
     [
@@ -282,29 +299,79 @@ def test_many_changed_parts_of_a_graph_are_refused_by_name(parts):
         ("nodes", mutations.saved(np.arange(3))),
         ("targets", mutations.saved(np.array([{}]))),
         ("data", None),
+        ("pointers", mutations.saved(np.arange(31) * 10**6)),
+        ("width", mutations.saved(np.array(2**40))),
+        ("send", mutations.saved(np.arange(3))),
     ],
 )
 def test_parts_that_somebody_made_to_fit_their_digests_are_refused(
     parts, member, array, tmp_path
 ):
-    members = mutations.unzipped((parts / "part-0.npz").read_bytes())
-    members[f"{member}.npy"] = array
-    members = {name: x for name, x in members.items() if x is not None}
-    (tmp_path / "part-0.npz").write_bytes(mutations.zipped(members))
-    table = json.loads((parts / "shards.json").read_text())
-    table["parts"] = [shards._sha256(tmp_path / "part-0.npz")]
-    (tmp_path / "shards.json").write_text(json.dumps(table))
+    forge(parts, tmp_path, {member: array})
     with pytest.raises(ValueError, match=r"part-0.npz is damaged or no part file"):
         shards.read(tmp_path)
 
 
 @pytest.mark.parametrize("rows", [ABSURD, 2, -1])
 def test_rows_that_a_table_of_contents_only_claims_are_refused(parts, rows, tmp_path):
-    (tmp_path / "part-0.npz").write_bytes((parts / "part-0.npz").read_bytes())
-    table = json.loads((parts / "shards.json").read_text()) | {"rows": rows}
-    (tmp_path / "shards.json").write_text(json.dumps(table))
+    forge(parts, tmp_path, rows=rows)
     with pytest.raises(ValueError, match=rf"30 rows, and {rows} are stated"):
         shards.read(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("halves")
+    data = sbm.generate(0, block_size=6, train_per_class=2, num_val=3, num_test=3)
+    shards.write(folder, data, 2, exchange="halo", reorder=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("member", "change"),
+    [
+        ("send", lambda send: send - 16),
+        ("send", lambda send: send + 16),
+        ("send", lambda send: send[:-1]),
+        ("indices", lambda indices: indices + 64),
+        ("indices", lambda indices: -1 - indices),
+    ],
+)
+def test_rows_out_of_bounds_are_neither_sent_nor_read(halves, member, change, tmp_path):
+    inside = np.load(halves / "part-0.npz")[member]
+    forge(halves, tmp_path, {member: mutations.saved(change(inside))})
+    table = shards.contents(tmp_path)
+    with pytest.raises(ValueError, match=r"part-0.npz is damaged or no part file"):
+        _shard_files.read_part(tmp_path, 0, table)
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        [[[[0, 1], [1, 0]], 0]],
+        [[[[0, 1], [0, 1]], 3]],
+        [[[[0, 2]], 3]],
+        [[[[0, 1, 1]], 3]],
+        [[[[0, 1.0]], 3]],
+        [[[], 3]],
+        [7],
+        {},
+    ],
+)
+def test_rounds_that_are_none_are_refused(halves, rounds, tmp_path):
+    forge(halves, tmp_path, rounds=rounds)
+    with pytest.raises(ValueError, match="holds no parts of a graph, or they are"):
+        shards.contents(tmp_path)
+
+
+def test_a_changed_table_of_contents_is_told_from_the_one_written(halves, tmp_path):
+    text = (halves / "shards.json").read_text()
+    assert shards.contents(halves)["rounds"]
+    (tmp_path / "shards.json").write_text(
+        text.replace('"metric": "acc', '"metric": "aac')
+    )
+    with pytest.raises(ValueError, match="or they are damaged or of another version"):
+        shards.contents(tmp_path)
 
 
 def test_json_nested_without_end_is_refused(tmp_path, monkeypatch):

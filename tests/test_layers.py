@@ -11,7 +11,8 @@ LAYERS = (
     "spmm _spmm_rules _order _edges",
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other
-    "presets baselines records tables pipeline wide tracking _tracked shards",
+    "presets baselines records tables pipeline wide tracking _tracked "
+    "_shard_files shards",
     "estimator _on_graph _choice _task _scores _given _parameters commands cli",
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}

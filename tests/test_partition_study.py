@@ -71,16 +71,21 @@ def test_communities_have_the_sizes_that_are_stated():
 def test_what_is_counted_is_what_the_code_exchanges(graph, method, parts):
     layout = partitioners.METHODS[method](graph, graph.nnz, 0)(parts)
     found = halo_costs.volume(graph, layout)
-    needed, most = layouts.halos(graph, layout)
+    needed, rounds = layouts.halos(graph, layout)
     sizes = np.array([[len(rows) for rows in each] for each in needed])
     lacked, entries = halo_costs.lacking(graph, layout)
     np.testing.assert_array_equal(lacked, sizes)
     assert entries.sum() == graph.nnz
     assert found.halo == sizes.sum()
     assert found.largest_halo == sizes.sum(axis=1).max()
-    assert found.padded == parts * (parts - 1) * most
+    assert found.padded == sum(len(pairs) * rows for pairs, rows in rounds)
     assert found.gather == parts * (parts - 1) * layout.rows
     assert found.moved == {"halo": found.padded, "gather": found.gather}[found.exchange]
+    _, taken = sharded.blocks(graph, layout)
+    assert found.exchange == ("gather" if taken is None else "halo")
+    if taken is not None:
+        assert found.received == sum(rows for _, rows in taken)
+        assert found.messages == len(taken)
     assert found.entry_balance == pytest.approx(
         entries.max() / entries.mean(), abs=1e-4
     )
@@ -137,6 +142,8 @@ EXAMPLE = Volume(
     gather=3600,
     exchange="halo",
     moved=240,
+    received=60,
+    messages=4,
     largest_halo=40,
     most_entries=5000,
     entry_balance=1.0,
@@ -148,9 +155,9 @@ def test_seconds_are_those_of_the_product_and_of_the_bytes():
     link = Link(gigabits=1.0, latency=1e-3)
     found = halo_costs.seconds(EXAMPLE, 10, speed=1e6, link=link)
     assert found["local"] == pytest.approx(5000 * 10 / 1e6)
-    assert found["exchange"] == pytest.approx(3e-3 + 60 * 10 * 4 * 8 / 1e9)
+    assert found["exchange"] == pytest.approx(4e-3 + 60 * 10 * 4 * 8 / 1e9)
     assert found["total"] == pytest.approx(found["local"] + found["exchange"])
-    without = found["local"] + 3e-3 + 40 * 10 * 32 / 1e9
+    without = found["local"] + 4e-3 + 40 * 10 * 32 / 1e9
     assert found["total without padding"] == pytest.approx(without)
 
 
@@ -158,12 +165,12 @@ def test_memory_of_a_host_is_the_sum_of_its_arrays():
     found = halo_costs.memory(Large(1000, 8000, 5), 4, 0.6)
     assert found["matrix"] == 8 * 2000 + 4 * 250
     assert found["arrays"] == len(halo_costs.ARRAYS) * 250 * 20
-    assert found["received"] == pytest.approx((250 + 200) * 20)  # a slot of its own
-    assert found["sent"] == pytest.approx(200 * 24)
+    assert found["received"] == pytest.approx((250 + 150) * 20)
+    assert found["copies"] == pytest.approx(150 * 24)
     assert found["total"] == pytest.approx(sum(found.values()) - found["total"])
     everything = halo_costs.memory(Large(1000, 8000, 5), 4, 3.0)
     assert everything["received"] == 1000 * 20
-    assert everything["sent"] == 0
+    assert everything["copies"] == 1000 * 20
 
 
 def test_a_share_is_measured_or_follows_a_power_of_the_number_of_parts():

@@ -27,8 +27,28 @@ def checked(
     Raises:
         ValueError: the parts do not fit together.
     """
-    num_rows, num_columns = shape
+    if not 0 <= shape[1] <= max_columns:
+        msg = f"a sparse matrix of shape {shape} has no sane number of columns"
+        raise ValueError(msg)
     indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
+    check(data, indices, indptr, shape)
+    return scipy.sparse.csr_array(
+        (_validate.features(data), indices, indptr), shape=shape
+    )
+
+
+def check(
+    data: Num[np.ndarray, " nnz"],
+    indices: Int[np.ndarray, " k"],
+    indptr: Int[np.ndarray, " r"],
+    shape: tuple[int, int],
+) -> None:
+    """Refuse parts, of signed integers, that scipy would read out of bounds with.
+
+    Raises:
+        ValueError: the parts do not fit together.
+    """
+    num_rows, num_columns = shape
     fits = (
         indptr.size == num_rows + 1
         and indptr[0] == 0
@@ -36,13 +56,9 @@ def checked(
         # Both, since the differences of absurd numbers may wrap around.
         and ((indptr >= 0) & (indptr <= data.size)).all()
         and (np.diff(indptr) >= 0).all()
-        and 0 <= num_columns <= max_columns
         and (indices >= 0).all()
         and (indices < num_columns).all()
     )
     if not fits:
         msg = f"the parts of the sparse matrix of shape {shape} do not fit together"
         raise ValueError(msg)
-    return scipy.sparse.csr_array(
-        (_validate.features(data), indices, indptr), shape=shape
-    )

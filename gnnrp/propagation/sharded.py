@@ -2,7 +2,8 @@
 
 Each device holds a range of rows, about as many entries as any other, and as many rows
 of what is multiplied. Before a hop it receives what it lacks: the rows that its entries
-name and others hold (an exchange of halos), or simply all of them, whichever is less.
+name and others hold (its halo, in rounds of pairs), or simply all of them, whichever is
+less.
 
 Rows are laid out with blanks, so that every device has as many (``layouts``);
 ``spread`` and ``collected`` lead there and back. ``residual.run`` takes such arrays as
@@ -23,11 +24,11 @@ import numpy as np
 import scipy.sparse
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Int, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from gnnrp import _checks, spmm
 from gnnrp.propagation import layouts
-from gnnrp.propagation.layouts import Halo, Layout
+from gnnrp.propagation.layouts import Halo, Layout, Round
 
 EXCHANGES = ("auto", "halo", "gather")
 
@@ -39,7 +40,7 @@ class Block(NamedTuple):
     indices: Int[np.ndarray, " e"]
     pointers: Int[np.ndarray, " m"]
     width: int  # columns; the last is where zeros are stored that make parts alike
-    send: Int[np.ndarray, "p h"] | None  # see ``Matrix``
+    send: Int[np.ndarray, " h"] | None  # see ``Matrix``
 
 
 @jax.tree_util.register_dataclass
@@ -48,7 +49,8 @@ class Matrix:
     """V -> A V for V in a layout, each device with its rows; made by ``prepare``."""
 
     leaves: tuple[Shaped[Array, "p ..."], ...]  # of an ``spmm.Matrix`` a device
-    send: Int[Array, "p p h"] | None  # own rows that each other takes; None: all do all
+    send: Int[Array, "p h"] | None  # own rows by round; None: all go to all
+    rounds: tuple[Round, ...] | None = dataclasses.field(metadata={"static": True})
     structure: Any = dataclasses.field(metadata={"static": True})  # of the leaves
     rows: int = dataclasses.field(metadata={"static": True})  # of a device
     mesh: Mesh = dataclasses.field(metadata={"static": True})
@@ -74,13 +76,13 @@ class Matrix:
 
         def product(leaves: Any, send: Any, own: Array) -> Array:
             local = jax.tree.unflatten(self.structure, [leaf[0] for leaf in leaves])
-            if send is None:
-                received = jax.lax.all_gather(own, axis, tiled=True)
+            if self.rounds is None:
+                received = [jax.lax.all_gather(own, axis, tiled=True)]
             else:
-                halo = jax.lax.all_to_all(own[send[0]], axis, 0, 0)
-                received = jnp.concatenate([own, halo.reshape(-1, own.shape[1])])
+                received = [own, *_exchanged(own, send[0], self.rounds, axis)]
             # The last column is where zeros are stored that make devices alike.
-            return spmm.matmul(local, jnp.pad(received, ((0, 1), (0, 0))))
+            received.append(jnp.zeros((1, own.shape[1]), own.dtype))
+            return spmm.matmul(local, jnp.concatenate(received))
 
         found = jax.shard_map(
             product,
@@ -115,12 +117,16 @@ def prepare(
             f"parts, got {mesh.devices.shape}"
         )
         raise ValueError(msg)
-    made = blocks(adjacency, layout, exchange=exchange)
-    return assemble(made.__getitem__, layout.rows, mesh)
+    made, rounds = blocks(adjacency, layout, exchange=exchange)
+    return assemble(made.__getitem__, layout.rows, rounds, mesh)
 
 
-def blocks(adjacency: Any, layout: Layout, *, exchange: str = "auto") -> list[Block]:
+def blocks(
+    adjacency: Any, layout: Layout, *, exchange: str = "auto"
+) -> tuple[list[Block], tuple[Round, ...] | None]:
     """Return what each part holds, on the host: to be written, or to be assembled.
+
+    And the rounds in which they exchange rows; None where all go to all.
 
     Args:
         adjacency: see ``prepare``.
@@ -133,32 +139,35 @@ def blocks(adjacency: Any, layout: Layout, *, exchange: str = "auto") -> list[Bl
     _checks.one_of("exchange", exchange, EXCHANGES)
     csr = layouts.placed(adjacency, layout)
     halo = layouts.halos_of_placed(csr, layout)
-    others = layout.parts * layout.rows
-    gather = exchange == "gather" or (
-        exchange == "auto" and layout.parts * halo.most >= others - layout.rows
-    )
+    others = (layout.parts - 1) * layout.rows
+    gather = exchange == "gather" or (exchange == "auto" and halo.received >= others)
     send = None if gather else _sent(halo, layout)
+    width = layout.rows + (others if gather else halo.received)
     starts = csr.indptr[:: layout.rows]
     most = int(np.diff(starts).max())
     made = []
     for part in range(layout.parts):
         block = csr[part * layout.rows : (part + 1) * layout.rows]
-        width = others
         if not gather:
             block.indices = _received(block.indices, halo, layout, part)
             block.sort_indices()
-            width = layout.rows + layout.parts * halo.most
         padded = _padded(block, width, most)
         made.append(Block(*padded, width + 1, None if send is None else send[part]))
-    return made
+    return made, None if gather else halo.rounds
 
 
-def assemble(read: Callable[[int], Block], rows: int, mesh: Mesh) -> Matrix:
+def assemble(
+    read: Callable[[int], Block],
+    rows: int,
+    rounds: tuple[Round, ...] | None,
+    mesh: Mesh,
+) -> Matrix:
     """Return the matrix whose parts are read where their device is, and only there.
 
     Args:
         read: gives a part by its number, as ``blocks`` made it.
         rows: of each part.
+        rounds: see ``blocks``.
         mesh: of one axis, as many devices as parts.
     """
     mesh = _automatic(mesh)
@@ -175,7 +184,7 @@ def assemble(read: Callable[[int], Block], rows: int, mesh: Mesh) -> Matrix:
     ]
     count = len(next(iter(leaves.values())))
     sends = stacked[count] if len(stacked) > count else None
-    return Matrix(tuple(stacked[:count]), sends, structure, rows, mesh)
+    return Matrix(tuple(stacked[:count]), sends, rounds, structure, rows, mesh)
 
 
 def own_parts(mesh: Mesh) -> list[int]:
@@ -261,6 +270,21 @@ def collected(
     return np.asarray(placed)[layout.place]
 
 
+def _exchanged(
+    own: Float[Array, "n k"],
+    send: Int[Array, " h"],
+    rounds: tuple[Round, ...],
+    axis: str,
+) -> list[Float[Array, "h k"]]:
+    """Return what comes in each round."""
+    received, start = [], 0
+    for pairs, rows in rounds:
+        laid_out = own[send[start : start + rows]]
+        received.append(jax.lax.ppermute(laid_out, axis, pairs))
+        start += rows
+    return received
+
+
 def _shared(mesh: Mesh, axis: int) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, *mesh.axis_names))
 
@@ -274,22 +298,32 @@ def _received(
     columns: Int[np.ndarray, " e"], halo: Halo, layout: Layout, part: int
 ) -> Int[np.ndarray, " e"]:
     """Return where each column stands: among the own rows, or in what is received."""
+    place = np.zeros(layout.parts, np.int64)  # of what comes from each part
+    end = layout.rows
+    for each in halo.rounds:
+        for source, to in each.pairs:
+            if to == part:
+                place[source] = end
+        end += each.rows
     foreign = np.concatenate(halo.needed[part])
     owner = foreign // layout.rows
     first = np.searchsorted(foreign, np.arange(layout.parts) * layout.rows)
-    stands = layout.rows + owner * halo.most + np.arange(len(foreign)) - first[owner]
+    stands = place[owner] + np.arange(len(foreign)) - first[owner]
     found = columns - part * layout.rows
     outside = (found < 0) | (found >= layout.rows)
     found[outside] = stands[np.searchsorted(foreign, columns[outside])]
     return found
 
 
-def _sent(halo: Halo, layout: Layout) -> Int[np.ndarray, "p p h"]:
-    """Return which of its rows each part sends to each, blanks the first one."""
-    send = np.zeros((layout.parts, layout.parts, halo.most), np.int32)
-    for receiver, each in enumerate(halo.needed):
-        for sender, rows in enumerate(each):
-            send[sender, receiver, : len(rows)] = rows - sender * layout.rows
+def _sent(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
+    """Return which of its rows each part sends, by round; blanks are the first one."""
+    send = np.zeros((layout.parts, halo.received), np.int32)
+    start = 0
+    for each in halo.rounds:
+        for source, to in each.pairs:
+            rows = halo.needed[to][source] - source * layout.rows
+            send[source, start : start + len(rows)] = rows
+        start += each.rows
     return send
 
 
