@@ -1,4 +1,4 @@
-"""What people have, read as arrays: graphs of any library, labels, masks and nodes.
+"""What people have, read as arrays: graphs of any library, masks and nodes.
 
 Libraries are told apart by what their objects have: none need be installed.
 """
@@ -10,10 +10,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Int
 
-from gnnrp import _checks
-
-_NO_CLASS = ("-1", "nan", "None")  # what numpy makes of missing labels beside strings
-_MISSING_TYPES = ("NAType", "NaTType")  # of pandas
+from gnnrp import _checks, _labels
 
 
 class Given(NamedTuple):
@@ -26,13 +23,6 @@ class Given(NamedTuple):
     labels: Any = None
     train_mask: Any = None
     val_mask: Any = None
-
-
-def as_array(values: Any) -> np.ndarray:
-    """Return an array on the host; torch's tensors too, which may hold gradients."""
-    if hasattr(values, "detach") and hasattr(values, "cpu"):
-        values = values.detach().cpu().numpy()
-    return np.asarray(values)
 
 
 def read(graph: Any) -> Given:
@@ -71,12 +61,12 @@ def read(graph: Any) -> Given:
     elif isinstance(graph, tuple) and len(graph) == 2 and isinstance(graph[0], Mapping):
         return read(graph[0])._replace(labels=graph[1])
     else:
-        return Given(as_array(graph) if hasattr(graph, "detach") else graph)
+        return Given(_labels.as_array(graph) if hasattr(graph, "detach") else graph)
     if found.edges is None:
         msg = f"the {type(graph).__name__} has no edge_index; pass the edges, (2, e)"
         raise ValueError(msg)
-    weights = None if found.weights is None else as_array(found.weights)
-    return found._replace(edges=as_array(found.edges), weights=weights)
+    weights = None if found.weights is None else _labels.as_array(found.weights)
+    return found._replace(edges=_labels.as_array(found.edges), weights=weights)
 
 
 def completed(
@@ -126,56 +116,6 @@ def largest(edges: Any) -> int:
     return int(index.max()) if whole and index.size else -1
 
 
-def codes(
-    labels: Any, classes: np.ndarray | None = None
-) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """Return the classes, sorted, and which of them each node has.
-
-    Args:
-        labels: (n,) or (n, 1), of any one type; -1, None and NaN mean none.
-        classes: those to tell apart; if left out, all that there are.
-
-    Returns:
-        The classes, (c,), and the codes: -1 without a label, c for another class.
-
-    Raises:
-        ValueError: several labels a node; labels that cannot be sorted, or whose
-            missing ones have become strings.
-        TypeError: a dict.
-    """
-    values = labels
-    if isinstance(labels, Mapping):
-        msg = (
-            "labels must be a list in the order of the graph's nodes, got a dict; "
-            "[labels[node] for node in graph] makes one"
-        )
-        raise TypeError(msg)
-    if isinstance(labels, list | tuple):  # numpy would make strings of all of them
-        values = np.empty(len(labels), object)
-        values[:] = labels
-    values = as_array(values)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1:
-        msg = (
-            f"labels must have shape (n,), one for each node, got {values.shape}; "
-            "residual.run takes several columns of targets"
-        )
-        raise ValueError(msg)
-    known = _known(values)
-    try:
-        found, inverse = np.unique(_plain(values[known]), return_inverse=True)
-    except TypeError as error:
-        msg = f"labels cannot be sorted ({error}); make them all strings or all numbers"
-        raise ValueError(msg) from error
-    classes = found if classes is None else classes
-    place = {value: i for i, value in enumerate(classes.tolist())}
-    of_found = [place.get(value, len(place)) for value in found.tolist()]
-    result = np.full(len(values), -1)
-    result[known] = np.array(of_found, int)[inverse.ravel()]
-    return classes, result
-
-
 def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
     """Return the node ids of a boolean mask, or the ids themselves, checked.
 
@@ -190,7 +130,7 @@ def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
     """
     if nodes is None:
         return np.arange(num_nodes)
-    array = as_array(nodes)
+    array = _labels.as_array(nodes)
     if array.size == 0 and array.shape == (0,):
         array = array.astype(int)
     if array.dtype.kind not in "biu":
@@ -243,16 +183,16 @@ def scored(
     index = indices("nodes", nodes, len(own))
     found = own[index]
     if labels is not None:
-        found = codes(labels, classes)[1]
-        of_ids = nodes is not None and as_array(nodes).dtype.kind != "b"
+        found = _labels.codes(labels, classes)[1]
+        of_ids = nodes is not None and _labels.as_array(nodes).dtype.kind != "b"
         expected = len(index) if of_ids else len(own)
         if len(found) != expected:
             hint = "; pass labels[nodes]" if of_ids else ""
             msg = f"there must be {expected} labels, got {len(found)}{hint}"
             raise ValueError(msg)
         found = found if of_ids else found[index]
-        theirs = codes(labels)[0]
-        if theirs.size and _is_text(theirs) != _is_text(classes):
+        theirs = _labels.codes(labels)[0]
+        if theirs.size and _labels.is_text(theirs) != _labels.is_text(classes):
             here, there = theirs.tolist()[0], classes.tolist()[0]
             msg = f"labels such as {here!r} are of no class of the fit, as {there!r} is"
             raise ValueError(msg)
@@ -267,46 +207,3 @@ def scored(
         msg = f"node {node} has no label to score by; pass nodes that have one"
         raise ValueError(msg)
     return index, found
-
-
-def _is_text(classes: np.ndarray) -> bool:
-    return isinstance(classes.tolist()[0], str)
-
-
-def _known(values: np.ndarray) -> Bool[np.ndarray, " n"]:
-    """Tell which labels are given.
-
-    Raises:
-        ValueError: a missing one has become a string.
-    """
-    if values.dtype.kind == "O":
-        return np.array([not _is_missing(value) for value in values], bool)
-    if values.dtype.kind in "UT":
-        for word in _NO_CLASS:
-            if (values == word).any():
-                msg = (
-                    f"labels hold the string {word!r}, as numpy writes a missing label "
-                    "beside strings; use None in a list or an array of objects"
-                )
-                raise ValueError(msg)
-        return np.ones(len(values), bool)
-    known = values == values  # not so for NaN of any type
-    return known & (values != -1) if values.dtype.kind in "if" else known
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in _MISSING_TYPES:
-        return True
-    if isinstance(value, bool | np.bool_ | str):
-        return False
-    return bool(value != value or value == -1)
-
-
-def _plain(values: np.ndarray) -> np.ndarray:
-    """Return objects as strings or numbers where all of them are."""
-    if values.dtype.kind != "O":
-        return values
-    for kinds in ((str,), (bool | np.bool_,), (int | float | np.number,)):
-        if len(values) and all(isinstance(value, kinds) for value in values):
-            return np.array(values.tolist())
-    return values

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrp import _checks, _given
+from gnnrp import _checks, _given, _labels
 from gnnrp._parameters import Parameters
 
 
@@ -73,7 +73,7 @@ class OnGraph(Parameters):
             if self.num_nodes is not None:
                 total = _checks.count("num_nodes", self.num_nodes, total)
         index = _given.indices("nodes", nodes, total)
-        values = _given.as_array(labels)
+        values = _labels.as_array(labels)
         if values.shape not in {(values.size,), (values.size, 1)}:
             msg = (
                 f"labels must have shape (q,), one for each node, got {values.shape}; "

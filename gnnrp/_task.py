@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Float, Int
 
-from gnnrp import _checks, _given, _scores, graph, metrics, pipeline, spmm
+from gnnrp import _checks, _given, _labels, _scores, graph, metrics, pipeline, spmm
 from gnnrp._given import Given
 from gnnrp.kernels import features
 from gnnrp.presets import Settings
@@ -154,7 +154,7 @@ def _nodes(
     if given.labels is None:
         msg = "labels are missing: pass one for each node, -1 or None where unknown"
         raise ValueError(msg)
-    every, codes = _given.codes(given.labels)
+    every, codes = _labels.codes(given.labels)
     train, val = _masks(given, codes)
     if not train.any():
         msg = "there is no training node: give some a label, and train_mask some nodes"
@@ -166,7 +166,7 @@ def _nodes(
             "and NaN mean no label); label nodes of another too"
         )
         raise ValueError(msg)
-    return classes, _given.codes(given.labels, classes)[1], train, val
+    return classes, _labels.codes(given.labels, classes)[1], train, val
 
 
 def _masks(
@@ -219,7 +219,7 @@ def _features(given: Any) -> Any:
     if given is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
         raise ValueError(msg)
-    x = given if scipy.sparse.issparse(given) else _given.as_array(given)
+    x = given if scipy.sparse.issparse(given) else _labels.as_array(given)
     return features.checked(x)
 
 
@@ -232,7 +232,7 @@ def _initial(given: Any, num_nodes: int, classes: np.ndarray) -> Any:
     """
     if given is None:
         return None
-    start = _checks.reals("initial", _given.as_array(given))
+    start = _checks.reals("initial", _labels.as_array(given))
     expected = (num_nodes, len(classes))
     if start.shape != expected:
         msg = (

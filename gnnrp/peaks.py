@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 _RUNTIME = 2**25  # what is compiled, and what the allocator keeps
 _BLOCK = 2**26  # row blocks of kernels, see ``features.build``
-_UNITS = 2**29  # unit vectors of a block, see ``similarity.columns``
+_UNITS = 2**29  # unit vectors of a block, see ``maps.columns``
 _SPAN = 2**22  # modes of a span of steps, see ``_curves``
 _WIDE = 8  # bytes of what the host holds in float64
 

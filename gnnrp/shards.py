@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
+from jaxtyping import Int
 
 from gnnrp import (
     _checks,
@@ -50,6 +51,7 @@ def write(
     dataset: Dataset,
     num_parts: int,
     *,
+    part: Int[np.ndarray, " n"] | None = None,
     exchange: str = "auto",
     reorder: bool = True,
     progress: Callable[[str, int, int], None] | None = None,
@@ -62,18 +64,25 @@ def write(
         folder: new or empty; a file for each part.
         dataset: see ``datasets.load``; features are left out.
         num_parts: devices that will share it.
+        part: of each node, from 0 on, as METIS and other partitioners return it; if
+            left out, ranges of about as many entries, see ``layouts.balanced``.
         exchange: see ``sharded.prepare``.
-        reorder: see ``layouts.balanced``.
+        reorder: see ``layouts.balanced``; without effect if ``part`` is given.
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
         OSError: the folder cannot be written.
-        ValueError: a folder that holds something; more parts than nodes.
-        TypeError: no data set.
+        ValueError: a folder that holds something; more parts than nodes; a part that
+            is not among them, or not one for each node.
+        TypeError: no data set; parts that are not numbered.
     """
     _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     num_parts = _checks.count("parts", num_parts, 1, dataset.num_nodes)
     folder = Path(folder)
+    layout = None
+    if part is not None:
+        part = _checks.labels("part", part, dataset.num_nodes)
+        layout = layouts.from_parts(part, num_parts)
 
     def told(what: str, done: int, total: int) -> None:
         if progress:
@@ -82,16 +91,17 @@ def write(
     with _shard_files.writing(folder):
         told("order of nodes", 0, 1)
         adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
-        layout = layouts.balanced(adjacency, num_parts, reorder=reorder)
+        if layout is None:
+            layout = layouts.balanced(adjacency, num_parts, reorder=reorder)
         blocks, rounds = sharded.blocks(adjacency, layout, exchange=exchange)
         targets = datasets.targets(dataset)
         digests = []
-        for part, block in enumerate(blocks):
-            told("parts", part, num_parts)
-            nodes = np.flatnonzero(layout.place // layout.rows == part)
-            here = layout.place[nodes] - part * layout.rows
+        for i, block in enumerate(blocks):
+            told("parts", i, num_parts)
+            nodes = np.flatnonzero(layout.place // layout.rows == i)
+            here = layout.place[nodes] - i * layout.rows
             known = _known(layout.rows, here, nodes, targets, dataset.splits)
-            digests.append(_shard_files.write_part(folder, part, block, known))
+            digests.append(_shard_files.write_part(folder, i, block, known))
         table = {
             "dataset": dataset.name,
             "metric": dataset.metric,

@@ -11,7 +11,7 @@ from generators import unchecked
 
 from gnnrp import datasets, graph, metrics, pipeline, presets, records, spmm, tables
 from gnnrp.kernels import features
-from gnnrp.propagation import exact, label, residual, similarity
+from gnnrp.propagation import exact, label, maps, residual, similarity
 from gnnrp.types import Split
 
 N, C = 12, 3
@@ -37,7 +37,7 @@ def test_a_similarity_that_is_no_map_is_named_with_the_remedy(world, wrong):
     A = world[0]
     S = {"array": A, "scipy": scipy.sparse.csr_array(A), None: None}[wrong]
     with pytest.raises(TypeError, match=r"map V -> S V.*similarity\.Dense"):
-        unchecked(similarity.as_pytree, S)
+        unchecked(maps.as_pytree, S)
 
 
 @pytest.mark.parametrize("name", ["metric", "residual_fn"])
@@ -68,7 +68,7 @@ def test_no_split_is_refused(world):
 def test_columns_that_do_not_exist_are_refused(world, index):
     S = similarity.Dense(jnp.asarray(world[0]))
     with pytest.raises(ValueError, match=f"index: node {index[-1]} is not one of {N}"):
-        similarity.columns(S, np.array(index), N)
+        maps.columns(S, np.array(index), N)
 
 
 @pytest.mark.parametrize("step_size", [-1.0, 0.0, np.nan, np.inf])

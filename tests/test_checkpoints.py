@@ -15,7 +15,7 @@ import pytest
 from generators import adjacency, split, splits, targets
 
 from gnnrp import _told, checkpoints, memory, metrics
-from gnnrp.propagation import residual, similarity, sweep
+from gnnrp.propagation import maps, residual, similarity, sweep
 
 SETTINGS = {"width": 3}
 
@@ -208,7 +208,7 @@ def test_functions_of_other_code_are_others_and_maps_are_told_with_them():
         return itself(t - 1) if t else 0
 
     assert _told.told(itself) == _told.told(itself)
-    one, same, other = (similarity.as_pytree(scaled(scale)) for scale in (1, 1, 2))
+    one, same, other = (maps.as_pytree(scaled(scale)) for scale in (1, 1, 2))
     assert _told.described(one) == _told.described(same) != _told.described(other)
     assert "0x" not in str(_told.described(one))
 

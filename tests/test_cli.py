@@ -129,6 +129,10 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("partition", "--parts"),
         ("partition --parts 0 --folder f", "parts must be at least 1"),
         ("partition --parts 9999 --folder f", "parts must be at most 2000"),
+        (
+            "partition --parts 2 --folder f --part-of gone",
+            "gone cannot be read (No such",
+        ),
         ("partition --parts 2 --folder f --dataset coraa", "did you mean 'cora'"),
         ("rp --loss softmax --method exact", "only the squared loss"),
         ("rp --plot nowhere/curve.png", "nowhere"),

@@ -8,7 +8,7 @@ import references
 import scipy.linalg
 
 from gnnrp import graph, metrics, spmm
-from gnnrp.propagation import exact, methods, residual, similarity
+from gnnrp.propagation import exact, maps, methods, residual, similarity
 from gnnrp.types import Split
 
 seeds = pytest.mark.parametrize("seed", range(3))
@@ -473,7 +473,7 @@ def bipartite(power):
 @pytest.mark.parametrize("step_size", [1e-3, 0.1, 1.0, 1.9])
 def test_odd_powers_on_a_bipartite_graph_diverge_for_every_step_size(power, step_size):
     S, targets = bipartite(power)
-    factors = exact.factorize(similarity.columns(S, np.arange(6), 6), np.arange(6))
+    factors = exact.factorize(maps.columns(S, np.arange(6), 6), np.arange(6))
     found = exact.convergence(factors, targets, step_size=step_size)
     assert found.smallest == pytest.approx(-(0.5**power), abs=1e-14)
     assert not found.residual_converges
@@ -485,7 +485,7 @@ def test_odd_powers_on_a_bipartite_graph_diverge_for_every_step_size(power, step
 
 def test_even_power_on_a_bipartite_graph_converges():
     S, targets = bipartite(2)
-    factors = exact.factorize(similarity.columns(S, np.arange(6), 6), np.arange(6))
+    factors = exact.factorize(maps.columns(S, np.arange(6), 6), np.arange(6))
     found = exact.convergence(factors, targets, step_size=1.0)
     assert found.definiteness == "positive definite"
     assert found.predictions_converge

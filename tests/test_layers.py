@@ -13,7 +13,7 @@ LAYERS = (
     "propagation kernels models datasets metrics plotting",  # do not know each other
     "presets baselines records tables pipeline wide tracking _tracked "
     "_shard_files shards",
-    "estimator _on_graph _choice _task _scores _given _parameters commands cli",
+    "estimator _on_graph _choice _task _scores _given _labels _parameters commands cli",
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 SHOWN = ["gnnrp.estimator.ResidualPropagation"]  # to type checkers, and on demand

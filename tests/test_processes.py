@@ -212,6 +212,37 @@ def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):
         shards.read(tmp_path)
 
 
+def test_nodes_stand_in_the_parts_that_a_file_names(data, tmp_path, capsys):
+    data = datasets.load("sbm")
+    part = np.random.default_rng(0).integers(0, 3, data.num_nodes)
+    np.savetxt(tmp_path / "part.txt", part, fmt="%d")
+    flags = ["partition", "--parts", "3", "--folder", str(tmp_path / "parts")]
+    flags += ["--quiet", "--part-of", str(tmp_path / "part.txt")]
+    assert cli.main(flags) == 0
+    assert capsys.readouterr().out.startswith("sbm: 3 parts of at most ")
+    for i in range(3):
+        nodes = np.load(tmp_path / "parts" / f"part-{i}.npz")["nodes"]
+        np.testing.assert_array_equal(nodes[nodes >= 0], np.flatnonzero(part == i))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0\n1\n", "part must have shape (2000,), got (2,)"),
+        ("3\n" * 2000, "the greatest part of a node must be at most 2, got 3"),
+        ("-1\n" * 2000, "the least part of a node must be at least 0, got -1"),
+        ("0.5\n" * 2000, "must have a node's part, from 0 on, a line (not every line"),
+    ],
+)
+def test_a_file_that_names_no_parts_is_refused(text, message, tmp_path, capsys):
+    (tmp_path / "part.txt").write_text(text)
+    flags = ["partition", "--parts", "3", "--folder", str(tmp_path / "parts")]
+    flags += ["--quiet", "--part-of", str(tmp_path / "part.txt")]
+    assert cli.main(flags) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "parts" / "shards.json").exists()
+
+
 def test_a_table_of_contents_that_is_none_is_refused(tmp_path):
     for text in ('{"format": 1, "parts": ["a"]}', "[]", "no JSON", '{"format": 9}'):
         (tmp_path / "shards.json").write_text(text)

@@ -9,7 +9,7 @@ import scipy.sparse
 from generators import N, every_similarity, unchecked
 
 from gnnrp import metrics, spmm
-from gnnrp.propagation import methods, residual, similarity
+from gnnrp.propagation import maps, methods, residual, similarity
 from gnnrp.types import Split
 
 product = jax.jit(lambda S, v: S(v))
@@ -71,26 +71,24 @@ def test_a_support_of_another_length_is_refused(length):
         spmm.on_support(matrix, np.ones(length, bool))
     for each in (matrix, walk, on_both_sides):
         with pytest.raises(ValueError, match=rf"shape \({N},\), got \({length},\)"):
-            similarity.on_support(each, np.ones(length, bool))
+            maps.on_support(each, np.ones(length, bool))
 
 
 def test_the_support_of_a_map_that_does_not_tell_its_size_must_be_a_vector():
     with pytest.raises(ValueError, match="the support must have shape"):
-        unchecked(similarity.on_support, lambda v: v, np.ones((N, 1), bool))
+        unchecked(maps.on_support, lambda v: v, np.ones((N, 1), bool))
 
 
 @pytest.fixture
 def small_matrices_count(monkeypatch):
-    monkeypatch.setattr(similarity, "_LEAST_ENTRIES", 0)
+    monkeypatch.setattr(maps, "_LEAST_ENTRIES", 0)
 
 
 @pytest.mark.usefixtures("small_matrices_count")
 @every_similarity
 def test_a_map_on_a_support_is_the_map(case):
     S = case.make(generators.world(0))
-    found = product(
-        similarity.as_pytree(similarity.on_support(S, SUPPORT)), supported()
-    )
+    found = product(maps.as_pytree(maps.on_support(S, SUPPORT)), supported())
     expected = case.dense(generators.world(0)) @ supported()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
@@ -103,7 +101,7 @@ def test_only_the_first_hop_skips(make, power):
     dense = rng.standard_normal((N, N))
     matrix = spmm.prepare(scipy.sparse.csr_array(dense))
     S = make(matrix, power)
-    part = similarity.on_support(S, SUPPORT)
+    part = maps.on_support(S, SUPPORT)
     found = product(part, jnp.eye(N)[:, SUPPORT])
     expected = np.linalg.matrix_power(dense, power)[:, SUPPORT]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
@@ -115,7 +113,7 @@ def test_only_the_first_hop_skips(make, power):
 
 def test_a_support_of_nearly_all_nodes_needs_no_second_matrix():
     S = similarity.Power(spmm.prepare(scipy.sparse.eye_array(N, format="csr")), 2)
-    assert similarity.on_support(S, np.ones(N, bool)).first is None
+    assert maps.on_support(S, np.ones(N, bool)).first is None
 
 
 @pytest.mark.usefixtures("small_matrices_count")
@@ -124,11 +122,11 @@ def test_a_new_support_forgets_the_one_before():
     S = similarity.Power(spmm.prepare(scipy.sparse.csr_array(dense)), 2)
     walk = similarity.Sandwich(S, similarity.Dense(jnp.eye(N)))
     for each in (S, walk):
-        part = similarity.on_support(each, SUPPORT)
-        again = similarity.on_support(part, np.ones(N, bool))
+        part = maps.on_support(each, SUPPORT)
+        again = maps.on_support(part, np.ones(N, bool))
         v = jnp.ones((N, 1))
         np.testing.assert_array_equal(product(again, v), product(each, v))
-        back = product(similarity.everywhere(part), v)
+        back = product(maps.everywhere(part), v)
         np.testing.assert_array_equal(back, product(each, v))
 
 
@@ -147,7 +145,7 @@ def test_supports_of_the_same_size_share_one_trace():
     assert len(traces) <= 2  # on two sides of a rounding, at most
 
 
-@pytest.mark.parametrize("function", [spmm.on_support, similarity.on_support])
+@pytest.mark.parametrize("function", [spmm.on_support, maps.on_support])
 def test_a_support_of_numbers_is_refused(function):
     matrix = spmm.prepare(scipy.sparse.eye_array(N, format="csr"))
     with pytest.raises(TypeError, match="must be boolean, got int64"):
@@ -157,11 +155,11 @@ def test_a_support_of_numbers_is_refused(function):
 @pytest.mark.usefixtures("small_matrices_count")
 @pytest.mark.parametrize("method", methods.METHODS[1:])
 def test_runs_skip_what_no_split_trains_on(method, monkeypatch):
-    seen = []
+    seen, specialized = [], maps.on_support
 
     def spy(S, support):
         seen.append(support)
-        return similarity.on_support(S, support)
+        return specialized(S, support)
 
     rng = np.random.default_rng(3)
     dense = rng.random((N, N))
@@ -177,7 +175,7 @@ def test_runs_skip_what_no_split_trains_on(method, monkeypatch):
     }
     targets = np.eye(3)[np.arange(N) % 3]
     plain = residual.run(lambda v: S(v), targets, split, **settings)
-    monkeypatch.setattr(residual, "on_support", spy)
+    monkeypatch.setattr(maps, "on_support", spy)
     found = residual.run(S, targets, split, **settings)
     np.testing.assert_allclose(found.predictions, plain.predictions, rtol=1e-9)
     np.testing.assert_array_equal(seen, [train.any(axis=0)])

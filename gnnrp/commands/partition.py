@@ -2,10 +2,15 @@
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gnnrp.commands import streams
 from gnnrp.commands._shared import OnData
 from gnnrp.commands.progress import Bar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +24,9 @@ class Partition:
     """How many: one for each device."""
     folder: Path
     """Where they go; new or empty, and seen by all machines."""
+    part_of: Path | None = None
+    """A file with a line for each node, its part from 0 on, as METIS and KaHIP write;
+    without it, ranges of about as many entries in an order of small borders."""
     dataset: str = "sbm"
     """A name from `gnnrp datasets`."""
     data_dir: Path | None = None
@@ -44,12 +52,36 @@ class Partition:
             quiet=self.quiet,
         )
         data.check_dataset()
+        part = None if self.part_of is None else part_of(self.part_of)
         _writing.try_folder(self.folder)
         dataset = data.load_dataset()
         with Bar(quiet=self.quiet) as progress:
-            table = shards.write(self.folder, dataset, self.parts, progress=progress)
+            table = shards.write(
+                self.folder, dataset, self.parts, part=part, progress=progress
+            )
         entries = table["entries"]
         streams.show(
             f"{dataset.name}: {self.parts} parts of at most {max(entries):,} entries "
             f"and {table['rows']:,} rows; {table['rows_moved_a_hop']:,} rows move a hop"
         )
+
+
+def part_of(path: Path) -> "Int[np.ndarray, ' n']":
+    """Return the part of each node, as a partitioner wrote them.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it has something else than a whole number a line.
+    """
+    from gnnrp.datasets import _files
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        msg = f"--part-of: {path} cannot be read ({error.strerror or error})"
+        raise type(error)(msg) from error
+    try:
+        return _files.table(content, 1)[:, 0]
+    except ValueError as error:
+        msg = f"--part-of: {path} must have a node's part, from 0 on, a line ({error})"
+        raise ValueError(msg) from error

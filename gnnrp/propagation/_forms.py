@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import checkpoints
 from gnnrp.propagation import _nodes, exact, krylov
+from gnnrp.propagation.maps import columns
 from gnnrp.propagation.problem import Part, Problem
-from gnnrp.propagation.similarity import columns
 from gnnrp.types import LinearMap
 
 

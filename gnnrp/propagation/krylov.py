@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 from gnnrp import checkpoints
 from gnnrp.propagation import _lanczos, exact
 from gnnrp.propagation._nodes import Indexed, InPlace
-from gnnrp.propagation.similarity import as_pytree
+from gnnrp.propagation.maps import as_pytree
 from gnnrp.types import LinearMap
 
 _LOOK = 4  # vectors between two looks at the error

@@ -40,6 +40,15 @@ class Halo(NamedTuple):
         """Rows for which each part makes room at a hop, padding included."""
         return sum(each.rows for each in self.rounds)
 
+    @property
+    def starts(self) -> dict[tuple[int, int], int]:
+        """Where the rows of each pair begin in all that are sent, and received."""
+        found, start = {}, 0
+        for pairs, rows in self.rounds:
+            found |= dict.fromkeys(pairs, start)
+            start += rows
+        return found
+
 
 def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
     """Return a layout in ranges of about as many entries.

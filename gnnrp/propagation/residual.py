@@ -19,11 +19,11 @@ from gnnrp.propagation import (
     _iterated,
     _report,
     losses,
+    maps,
     methods,
     selection,
 )
 from gnnrp.propagation.problem import Problem, as_split, make_problem
-from gnnrp.propagation.similarity import as_pytree, check_map, everywhere, on_support
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 MOST_STEPS = 10_000_000
@@ -181,8 +181,8 @@ def run_all(
     if callback is not None:
         _checks.function("callback", callback)
     problem = make_problem(targets, split, initial)
-    similarity = everywhere(as_pytree(similarity))
-    check_map(similarity, problem.targets)
+    similarity = maps.everywhere(maps.as_pytree(similarity))
+    maps.check(similarity, problem.targets)
     method, reason, krylov_bytes = methods.choose(
         method, similarity, problem, residual_fn, num_steps, len(step_sizes), max_bytes
     )
@@ -195,7 +195,7 @@ def run_all(
         named["patience"] = patience
         identity = identity | _identity(similarity, problem, named)
     if not problem.is_shared:
-        similarity = on_support(similarity, problem.train.any(axis=0))
+        similarity = maps.on_support(similarity, problem.train.any(axis=0))
     known = _known_product(sent, problem) if method == "krylov" else None
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
         asked |= {"keeper": keeper, "callback": callback}

@@ -299,12 +299,9 @@ def _received(
 ) -> Int[np.ndarray, " e"]:
     """Return where each column stands: among the own rows, or in what is received."""
     place = np.zeros(layout.parts, np.int64)  # of what comes from each part
-    end = layout.rows
-    for each in halo.rounds:
-        for source, to in each.pairs:
-            if to == part:
-                place[source] = end
-        end += each.rows
+    for (source, to), start in halo.starts.items():
+        if to == part:
+            place[source] = layout.rows + start
     foreign = np.concatenate(halo.needed[part])
     owner = foreign // layout.rows
     first = np.searchsorted(foreign, np.arange(layout.parts) * layout.rows)
@@ -318,12 +315,9 @@ def _received(
 def _sent(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
     """Return which of its rows each part sends, by round; blanks are the first one."""
     send = np.zeros((layout.parts, halo.received), np.int32)
-    start = 0
-    for each in halo.rounds:
-        for source, to in each.pairs:
-            rows = halo.needed[to][source] - source * layout.rows
-            send[source, start : start + len(rows)] = rows
-        start += each.rows
+    for (source, to), start in halo.starts.items():
+        rows = halo.needed[to][source] - source * layout.rows
+        send[source, start : start + len(rows)] = rows
     return send
 
 

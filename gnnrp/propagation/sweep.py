@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gnnrp import _checks, _told, checkpoints
-from gnnrp.propagation import losses, methods, residual, similarity
+from gnnrp.propagation import losses, maps, methods, residual, similarity
 from gnnrp.propagation._forms import initial_residual
 from gnnrp.propagation.problem import as_split, make_problem
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Split
@@ -174,7 +174,7 @@ class _FirstProducts:
         value, reached = self.state
         columns = value.reshape(len(value), -1)
         more = similarity.Power(self._adjacency, power - int(reached))
-        sent = similarity.product(similarity.as_pytree(more), columns)
+        sent = maps.product(maps.as_pytree(more), columns)
         value = sent.reshape(value.shape)
         self.state = (value, np.array(power))
         return value
