@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, memory, peaks, spmm
+from gnnrp import _checks, _tracing, memory, peaks, spmm
 from gnnrp.propagation import label, residual, similarity
 from gnnrp.propagation.problem import Problem, as_split, judge, make_problem
 from gnnrp.types import MetricFn, Split
@@ -54,6 +54,7 @@ def run(
     _checks.linear_map("the matrix", matrix)
     splits = as_split(splits)
     problem = make_problem(targets, splits)
+    metric = _tracing.as_static(metric)
     lines = {
         "majority": _majority(problem, metric),
         "lp": _lp(matrix, problem, metric, callback),

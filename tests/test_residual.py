@@ -836,6 +836,18 @@ class Counted:
         return self.inner(v)
 
 
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class CountedMetric:
+    """A metric that counts how often it is traced; as a pytree it is traced once."""
+
+    traces: "Traces"
+
+    def __call__(self, scores, targets, mask):
+        self.traces.append(1)
+        return minus_error(scores, targets, mask)
+
+
 class Traces(list):
     """A list that is always equal, so that it can be static."""
 
@@ -846,14 +858,19 @@ class Traces(list):
         return isinstance(other, Traces)
 
 
+class OwnTraces(Traces):
+    """A list that is equal to itself alone."""
+
+    def __hash__(self):
+        return id(self)
+
+    def __eq__(self, other):
+        return self is other
+
+
 def counted_metric() -> tuple[Callable, list]:
-    traces = []
-
-    def metric(scores, targets, mask):
-        traces.append(1)
-        return minus_error(scores, targets, mask)
-
-    return metric, traces
+    traces = OwnTraces()
+    return CountedMetric(traces), traces
 
 
 @explicit_methods

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float, Int
 
+from gnnrp import _tracing
 from gnnrp.kernels import gntk
 from gnnrp.kernels._neighborhoods import power_of_two
-from gnnrp.kernels.activations import Activation
 
 
 def products(rows: Array, columns: Array) -> Array:
@@ -71,7 +71,7 @@ def second_variances(
     return found
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "side"))
+@functools.partial(_tracing.Jit, static_argnames=("side",))
 def _sum_over_pairs(
     inputs: Float[Array, "b w d"],
     neighbors: Int[Array, "b w"],
@@ -81,10 +81,11 @@ def _sum_over_pairs(
     scale: Any,
     before: Any,
     after: Any,
-    activation: Activation,
+    activation: Any,
     side: int,
 ) -> Float[Array, " b"]:
     """Return w^T S w + β^2 of each node, S over its neighbors, a strip at a time."""
+    activation = _tracing.unwrap(activation)
 
     def of_node(node):
         def of_strip(strip):

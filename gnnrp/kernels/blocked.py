@@ -145,7 +145,8 @@ def gcn(
     _checks.linear_map("the propagation", propagation)
     gram = _arrays.floating("gram", gram)
     _checks.square("gram", gram)
-    dtype = jax.eval_shape(propagation, gram).dtype  # of P and X X^T together
+    # A function object of its own: JAX keeps the trace of the one that it was given.
+    dtype = jax.eval_shape(lambda v: propagation(v), gram).dtype
     gram = gram.astype(dtype)
     apply = functools.partial(
         layer, scale=scale, bias=bias, bias_std=bias_std, width=width

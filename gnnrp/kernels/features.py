@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _arrays, _checks
+from gnnrp import _arrays, _checks, _tracing
 from gnnrp.kernels import _sparse_rows
 from gnnrp.kernels._functions import (
     KERNELS,
@@ -113,8 +113,8 @@ def build(
         features: dense or scipy sparse. If fewer than 4 percent of the entries are not
             zero, and the kernel is one of inner products by name (all but the
             Laplacian), only those are held and multiplied.
-        kernel: a name from ``KERNELS``, or a function (x, y, γ) -> block; keep one
-            function object, as it is static under ``jit``.
+        kernel: a name from ``KERNELS``, or a function (x, y, γ) -> block. It is static
+            under a ``jit`` of your own; runs of this package trace it anew each time.
         gamma: γ of the kernel; the linear kernel has none.
         normalized: Dk^-1/2 Kg Dk^-1/2 with Dk over all n rows, else Kg itself.
         block_bytes: how much memory one row block may take.
@@ -148,7 +148,7 @@ def build(
     )
     if not normalized:
         return result
-    scale = checked_scale(np.asarray(jax.jit(_row_sums)(result)))
+    scale = checked_scale(np.asarray(_row_sums(_tracing.as_argument(result))))
     return dataclasses.replace(result, scale=jnp.asarray(scale, x.dtype))
 
 
@@ -159,7 +159,7 @@ def matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
         TypeError: no kernel from ``build``.
     """
     _checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
-    return jax.jit(_matrix)(kernel)
+    return _matrix(_tracing.as_argument(kernel))
 
 
 def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
@@ -288,11 +288,16 @@ def _over_blocks(
     return jax.lax.fori_loop(0, -(-num_nodes // max(size, 1)), write, result)
 
 
-def _row_sums(kernel: FeatureKernel) -> Float[Array, " n"]:
+@_tracing.Jit
+def _row_sums(kernel: Any) -> Float[Array, " n"]:
+    kernel = _tracing.unwrap(kernel)
     return kernel(jnp.ones((kernel.features.shape[0], 1), kernel.features.dtype))[:, 0]
 
 
-def _matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
+@_tracing.Jit
+def _matrix(kernel: Any) -> Float[Array, "n n"]:
+    kernel = _tracing.unwrap(kernel)
+
     def body(gram, first):
         own = jax.lax.dynamic_slice_in_dim(kernel.scale, first, kernel.block_size)
         return own[:, None] * gram * kernel.scale

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Float, Int
 
-from gnnrp import _checks, spmm
+from gnnrp import _checks, _tracing, spmm
 from gnnrp.kernels import activations, gntk
 from gnnrp.kernels._inputs import checked
 from gnnrp.kernels._neighborhoods import Side, sides
@@ -105,7 +105,7 @@ def gcn(
         "scale": activation.scale if scale is None else scale,
         "before": bias_std if bias == "before" else 0.0,
         "after": bias_std if bias == "after" else 0.0,
-        "activation": activation,
+        "activation": _tracing.as_static(activation),
     }
     row_sides, column_sides = _tiles(P, own, other, depth, max_bytes)
     layers = _first_layer(P, features, settings["before"], settings["after"])
@@ -196,7 +196,7 @@ def _tiles(
     return both
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "trained"))
+@functools.partial(_tracing.Jit, static_argnames=("trained",))
 def _tile(
     row: Side,
     column: Side,
@@ -206,10 +206,11 @@ def _tile(
     scale: Any,
     before: Any,
     after: Any,
-    activation: Activation,
+    activation: Any,
     trained: tuple[bool, ...],
 ) -> Kernels:
     """Return a tile of the block, with what pads it."""
+    activation = _tracing.unwrap(activation)
     kernels = gntk.initialize(products(*inputs))
     kernels = gntk.dense(kernels, trained=trained[0])
     shift = jnp.asarray(after, inputs[0].dtype) ** 2

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from gnnrp import _checks, checkpoints
+from gnnrp import _checks, _tracing, checkpoints
 from gnnrp.models import _identity, objectives
 from gnnrp.models.gnn import MLP
 from gnnrp.types import LinearMap, MetricFn
@@ -165,7 +165,8 @@ def run(
         raise TypeError(msg)
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
     _identity.check(rule, data, len(keys) if some else None)
-    state = _start(rule, data, keys, some=some)
+    held = _tracing.as_static(rule), _as_argument(data)
+    state = _start(held[0], held[1], keys, some=some)
     if settings is not None:
         _checks.instance("settings", settings, dict, "it is kept as JSON")
     made_with = dict(settings or {})
@@ -187,7 +188,7 @@ def run(
             if progress:
                 progress("training", t, num_steps)
             length = min(every - t % every, num_steps - t)
-            state, found = _chunk(rule, state, data, some=some, length=length)
+            state, found = _chunk(held[0], state, held[1], some=some, length=length)
             losses.append(np.asarray(found))
             diverged = _first_bad(diverged, losses[-1], t)
             t += length
@@ -197,28 +198,35 @@ def run(
                 keeper.offer(t, lambda: state)  # noqa: B023
         if (diverged < 0).any():
             keeper.finish(t, lambda: state)
-    return _result(rule, data, state, losses, diverged, some)
+    return _result(*held, state, losses, diverged, some)
 
 
 # The state is not donated: a callback may keep the parameters it was shown.
-@functools.partial(jax.jit, static_argnames=("rule", "some", "length"))
+@functools.partial(_tracing.Jit, static_argnames=("some", "length"))
 def _chunk(
-    rule: Rule, state: State, data: Data, *, some: bool, length: int
+    rule: Any, state: State, data: Data, *, some: bool, length: int
 ) -> tuple[State, jax.Array]:
-    one = functools.partial(step, rule)
+    one = functools.partial(step, _tracing.unwrap(rule))
     if some:
         axes = (_AXES, _split_axes(data))
         one = jax.vmap(one, in_axes=axes, out_axes=(_AXES, 0))
     return jax.lax.scan(lambda state, _: one(state, data), state, length=length)
 
 
+def _as_argument(data: Data) -> Data:
+    """Return the data as an argument of compiled functions."""
+    if data.matrix is None:
+        return data
+    return data._replace(matrix=_tracing.as_argument(data.matrix))
+
+
 _state: Any = State
 _AXES = _state(0, 0, 0, 0, None)  # of seeds; they share t
 
 
-@functools.partial(jax.jit, static_argnames=("rule", "some"))
-def _start(rule: Rule, data: Data, keys: jax.Array, *, some: bool) -> State:
-    one = functools.partial(init, rule)
+@functools.partial(_tracing.Jit, static_argnames=("some",))
+def _start(rule: Any, data: Data, keys: jax.Array, *, some: bool) -> State:
+    one = functools.partial(init, _tracing.unwrap(rule))
     if some:
         one = jax.vmap(one, in_axes=(_split_axes(data), 0), out_axes=_AXES)
     return one(data, keys)
@@ -231,10 +239,10 @@ def _split_axes(data: Data) -> Any:
     return data_(None, None, None, *axes)
 
 
-@functools.partial(jax.jit, static_argnames=("rule", "some"))
-def _judged_last(rule: Rule, state: State, data: Data, *, some: bool) -> Best:
+@functools.partial(_tracing.Jit, static_argnames=("some",))
+def _judged_last(rule: Any, state: State, data: Data, *, some: bool) -> Best:
     """Return the best, the parameters after the last step included."""
-    one = functools.partial(_judged, rule)
+    one = functools.partial(_judged, _tracing.unwrap(rule))
     if not some:
         return one(state, data)
     return jax.vmap(one, in_axes=(_AXES, _split_axes(data)))(state, data)
@@ -270,7 +278,7 @@ def _first_bad(diverged: np.ndarray, losses: np.ndarray, start: int) -> np.ndarr
 
 
 def _result(
-    rule: Rule, data: Data, state: State, losses: list, diverged: np.ndarray, some: bool
+    rule: Any, data: Data, state: State, losses: list, diverged: np.ndarray, some: bool
 ) -> Result:
     curve = np.concatenate(losses) if losses else np.zeros((0, *diverged.shape))
     if state.best is None:

@@ -5,7 +5,6 @@ float64, thirty-two) carry thousands of steps to round-off, so that the work per
 that of so narrow a product whatever the number of modes.
 """
 
-import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from gnnrp import checkpoints
+from gnnrp import _tracing, checkpoints
 from gnnrp.propagation import _forms, exact, selection
 from gnnrp.propagation._forms import Form
 from gnnrp.propagation._report import Found, grown
@@ -233,7 +232,7 @@ def _compress(
     return np.pad(tall, room).astype(dtype), np.pad(mix, room[::-1])
 
 
-@functools.partial(jax.jit, static_argnames="metric")
+@_tracing.Jit
 def _metric_of_chunks(chunks, fields, start, targets, mask, *, metric):
     # One chunk at a time in one program: its scores are overwritten in the cache, where
     # a large array of all scores would be paged in anew (six times slower).

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import checkpoints
+from gnnrp import _tracing, checkpoints
 from gnnrp.propagation import losses, selection
 from gnnrp.propagation._report import Found, grown
 from gnnrp.propagation.problem import Part, Problem, evaluate
@@ -286,8 +286,6 @@ def _advance_impl(
     return jax.lax.fori_loop(0, count, body, carry)
 
 
-_advance = jax.jit(
-    _advance_impl,
-    static_argnames=("metric", "residual_fn", "rule"),
-    donate_argnames=("carry",),
+_advance = _tracing.Jit(
+    _advance_impl, static_argnames=("rule",), donate_argnames=("carry",)
 )

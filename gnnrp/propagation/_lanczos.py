@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
+from gnnrp import _tracing
 from gnnrp.propagation._nodes import Indexed, InPlace
 from gnnrp.types import LinearMap
 
@@ -131,7 +132,7 @@ def _store_impl(array, row, at):
     return jax.lax.dynamic_update_index_in_dim(array, row, at, 2)
 
 
-_send = jax.jit(_send_impl)
+_send = _tracing.Jit(_send_impl)
 _on_train = jax.jit(lambda places, moved: places.on_train(moved))
 _on_rest = jax.jit(lambda places, moved: places.on_rest(moved))
 _orthogonalize = jax.jit(_orthogonalize_impl)

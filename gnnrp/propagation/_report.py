@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from gnnrp import _tracing
 from gnnrp.propagation import exact, losses, selection
 from gnnrp.types import LinearMap, ResidualFn
 
@@ -160,7 +161,8 @@ def _safe(
         step_size: η.
     """
     smallest, largest = float(min(found)), float(max(found))
-    slope = _SLOPES.get(residual_fn)
+    # By identity: not every function of a caller can be hashed.
+    slope = next((x for fn, x in _SLOPES.items() if fn is residual_fn), None)
     if slope is None or not np.isfinite(found).all() or largest == smallest == 0:
         return float("nan"), "no step size is known to be safe for this loss"
     safe = 2 / (slope * largest) if largest > 0 else np.inf
@@ -176,7 +178,7 @@ def _safe(
     return safe, too_large
 
 
-@jax.jit
+@_tracing.Jit
 def ends(similarity: LinearMap, train: Bool[Array, "s n"]) -> Float[Array, "2 s"]:
     """Return both ends of the spectrum of S_XX of each split, about, in no order.
 

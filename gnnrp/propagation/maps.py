@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import _checks, spmm
+from gnnrp import _checks, _tracing, spmm
 from gnnrp.propagation.similarity import (
     LazyWalk,
     Power,
@@ -49,9 +49,9 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
     )
 
 
-@jax.jit
+@_tracing.Jit
 def product(similarity: LinearMap, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """Return S V, compiled; S from ``as_pytree``."""
+    """Return S V, compiled; S from ``_tracing.as_argument``."""
     return similarity(v)
 
 
@@ -68,7 +68,7 @@ def check(similarity: LinearMap, like: Any) -> None:
     """
     v = jax.ShapeDtypeStruct(like.shape, like.dtype)
     try:
-        sent: Any = jax.eval_shape(product, similarity, v)  # which keeps its traces
+        sent: Any = product.eval_shape(_tracing.as_argument(similarity), v)
     except jax.errors.TracerArrayConversionError as error:
         msg = (
             "a similarity must be made of functions of jax.numpy, and this one calls "
@@ -107,11 +107,10 @@ def columns(
     dtype = jnp.dtype(dtype or jnp.zeros(0).dtype)
     block = max(1, min(len(index), max_bytes // max(1, num_nodes * dtype.itemsize)))
     out = np.empty((num_nodes, len(index)), dtype)
+    send = _tracing.as_argument(as_pytree(similarity))
     for start in range(0, len(index), block):
         part = jnp.asarray(index[start : start + block])
-        out[:, start : start + len(part)] = _unit_columns(
-            as_pytree(similarity), part, num_nodes, dtype
-        )
+        out[:, start : start + len(part)] = _unit_columns(send, part, num_nodes, dtype)
     return out
 
 
@@ -120,7 +119,7 @@ def _unit_columns_impl(similarity, part, num_nodes, dtype):
     return similarity(units.at[part, jnp.arange(len(part))].set(1))
 
 
-_unit_columns = jax.jit(_unit_columns_impl, static_argnames=("num_nodes", "dtype"))
+_unit_columns = _tracing.Jit(_unit_columns_impl, static_argnames=("num_nodes", "dtype"))
 
 
 def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> LinearMap:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gnnrp import memory, peaks, spmm
+from gnnrp import _tracing, memory, peaks, spmm
 from gnnrp.propagation import _forms, losses
 from gnnrp.propagation.problem import Problem
 from gnnrp.types import LinearMap, ResidualFn
@@ -198,12 +198,13 @@ def _is_symmetric(similarity: LinearMap, problem: Problem) -> bool:
         draw = jax.random.normal(jax.random.key(0), (num_nodes, 4))
     else:
         draw = np.random.default_rng(0).standard_normal((num_nodes, 4))
-    gap, size = _asymmetry(similarity, draw.astype(problem.targets.dtype))
+    send = _tracing.as_argument(similarity)
+    gap, size = _asymmetry(send, draw.astype(problem.targets.dtype))
     eps = np.finfo(problem.targets.dtype).eps
     return bool(np.all(np.asarray(gap) <= 100 * eps * np.asarray(size)))
 
 
-@jax.jit
+@_tracing.Jit
 def _asymmetry(similarity, x):
     Sx = similarity(x)
     u, v, Su, Sv = x[:, :2], x[:, 2:], Sx[:, :2], Sx[:, 2:]

@@ -3,7 +3,6 @@
 Where the devices of a mesh share the rows (``sharded.spread``), they stay there.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from gnnrp import _checks
+from gnnrp import _checks, _tracing
 from gnnrp.types import MetricFn, Split
 
 
@@ -123,11 +122,17 @@ def evaluate(
     return jax.vmap(metric)(scores, part.targets, part.mask)
 
 
-@functools.partial(jax.jit, static_argnames="metric")
+@_tracing.Jit
 def judge(
     problem: Problem, predictions: Float[Array, "n s c"], *, metric: MetricFn
 ) -> Float[Array, "2 s"]:
-    """Return the metric of each split on its validation and its test nodes."""
+    """Return the metric of each split on its validation and its test nodes.
+
+    Args:
+        problem: its parts are evaluated.
+        predictions: F of each split.
+        metric: from ``_tracing.as_static``.
+    """
     parts = (problem.val, problem.test)
     return jnp.stack([evaluate(metric, part, predictions) for part in parts])
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, _told, checkpoints
+from gnnrp import _checks, _told, _tracing, checkpoints
 from gnnrp.propagation import (
     _curves,
     _iterated,
@@ -174,7 +174,12 @@ def run_all(
         _checks.number("step_size", step_size)
         for step_size in _checks.several("step_sizes", step_sizes)
     ]
-    functions = {"metric": metric, "residual_fn": residual_fn}
+    held = {
+        "metric": _tracing.as_static(metric),
+        "residual_fn": _tracing.as_static(residual_fn),
+    }
+    functions = {name: _tracing.unwrap(each) for name, each in held.items()}
+    residual_fn = functions["residual_fn"]
     num_steps, choice = _checked_settings(
         step_sizes, num_steps, functions, method, select, patience
     )
@@ -196,12 +201,13 @@ def run_all(
         identity = identity | _identity(similarity, problem, named)
     if not problem.is_shared:
         similarity = maps.on_support(similarity, problem.train.any(axis=0))
+    similarity = _tracing.as_argument(similarity)
     known = _known_product(sent, problem) if method == "krylov" else None
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
         asked |= {"keeper": keeper, "callback": callback}
         if method == "krylov":
             asked |= {"sent": known, "max_bytes": krylov_bytes}
-        found = _driven(method, similarity, problem, asked, functions, choice)
+        found = _driven(method, similarity, problem, asked, held, choice)
     taken, single = (method, reason, residual_fn), np.ndim(as_split(split).train) == 1
     return _trajectories(found, step_sizes, taken, similarity, problem, single=single)
 

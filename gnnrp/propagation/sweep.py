@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _checks, _told, checkpoints
+from gnnrp import _checks, _told, _tracing, checkpoints
 from gnnrp.propagation import losses, maps, methods, residual, similarity
 from gnnrp.propagation._forms import initial_residual
 from gnnrp.propagation.problem import as_split, make_problem
@@ -136,6 +136,9 @@ def _swept(
     """Return the rows of all powers, the method of each told by its number."""
     adjacency, targets, split = data
     powers, step_sizes = grid["powers"], settings["step_sizes"]
+    functions = {
+        name: _tracing.as_static(settings[name]) for name in ("metric", "residual_fn")
+    }
     per_power = len(step_sizes) * len(np.atleast_2d(split[0]))
 
     def like(done: int) -> tuple[Any, Table]:
@@ -151,7 +154,7 @@ def _swept(
             targets,
             split,
             sent=functools.partial(hops.at, power) if hops else None,
-            **settings,
+            **settings | functions,
         )
         for step_size, found in zip(step_sizes, trajectories, strict=True):
             rows = _with_rows(rows, power, step_size, found)
@@ -174,7 +177,7 @@ class _FirstProducts:
         value, reached = self.state
         columns = value.reshape(len(value), -1)
         more = similarity.Power(self._adjacency, power - int(reached))
-        sent = maps.product(maps.as_pytree(more), columns)
+        sent = maps.product(_tracing.as_argument(maps.as_pytree(more)), columns)
         value = sent.reshape(value.shape)
         self.state = (value, np.array(power))
         return value

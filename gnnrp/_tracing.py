@@ -1,0 +1,240 @@
+"""Arguments of compiled functions: what may hold state is traced anew at each call.
+
+``jax.jit`` compiles a function once for each static argument, and does not see that a
+global, a closure, a list or an attribute behind that argument has changed. A driver
+therefore wraps what its caller passes, once a call: linear maps in ``as_argument``,
+other functions in ``as_static``. ``Jit`` compiles for such a wrapper once, and drops
+the compilation together with the wrapper. What holds no state keeps its compilation:
+functions of this package and of JAX's, and pytrees of arrays.
+"""
+
+import dataclasses
+import functools
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.tree_util import PyTreeDef
+
+_LIBRARIES = {"gnnrp", "jax", "jaxlib", "optax", "flax"}
+"""Packages whose functions hold no state but in closures and defaults."""
+
+_PLAIN = (
+    *(types.NoneType, bool, int, float, complex, str, bytes),
+    *(np.generic, np.dtype, jax.sharding.Mesh),  # a mesh is callable
+)
+
+
+class _Call:
+    """How to rebuild a wrapped value, and the functions compiled for it."""
+
+    def __init__(self, build: Callable[[list[Any]], Any]) -> None:
+        self.build = build
+        self.compiled: dict[Jit, Any] = {}
+
+
+@jax.tree_util.register_pytree_node_class
+class Fresh:
+    """A value that may hold state, as an argument of ``Jit``; arrays are leaves."""
+
+    def __init__(self, arrays: list[Any], call: _Call) -> None:
+        """Keep both: each wrapper that a driver makes has a call of its own."""
+        self.arrays, self.call = arrays, call
+
+    @property
+    def value(self) -> Any:
+        """The value that was wrapped."""
+        return self.call.build(self.arrays)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the value."""
+        return self.value(*args, **kwargs)
+
+    def tree_flatten(self) -> tuple[list[Any], Any]:
+        """Return the arrays, and a reference that no cache of JAX's keeps alive."""
+        return self.arrays, weakref.ref(self.call)
+
+    @classmethod
+    def tree_unflatten(cls, call: Any, arrays: Any) -> "Fresh":
+        """Return the wrapper with other arrays, traced ones say."""
+        return cls(list(arrays), call())
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """A value without state, as an argument of ``Jit``; equal ones share a trace."""
+
+    value: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the value."""
+        return self.value(*args, **kwargs)
+
+
+class Jit:
+    """``jax.jit``, except that compilations for a ``Fresh`` argument end with it."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        """Take a function and the options of ``jax.jit``."""
+        functools.update_wrapper(self, function)
+        self._function, self._options = function, options
+        self._kept: Any = jax.jit(function, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled function."""
+        return self._compiled(args, kwargs)(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Return shapes and types of the result."""
+        return self._compiled(args, kwargs).eval_shape(*args, **kwargs)
+
+    def _compiled(self, *arguments: Any) -> Any:
+        leaves = jax.tree.leaves(arguments, is_leaf=_is_fresh)
+        fresh = next(filter(_is_fresh, leaves), None)
+        if fresh is None:
+            return self._kept
+        found = fresh.call.compiled
+        if self not in found:
+            # JAX shares its caches among all jits of one function object.
+            function = self._function
+            own = functools.wraps(function)(lambda *args, **kw: function(*args, **kw))
+            found[self] = jax.jit(own, **self._options)
+        return found[self]
+
+
+def as_argument(tree: Any) -> Any:
+    """Return a pytree as an argument of ``Jit``; functions in it become static.
+
+    Args:
+        tree: such as a linear map; the numbers in it are leaves.
+
+    Returns:
+        The tree, or a ``Fresh`` one if a function or a static field may hold state.
+    """
+    if isinstance(tree, Fresh | Constant):
+        return tree
+    leaves, structure = jax.tree.flatten(tree)
+    functions = {i: leaf for i, leaf in enumerate(leaves) if callable(leaf)}
+    if is_stateless((structure, *functions.values())):
+        return jax.tree.map(
+            lambda leaf: jax.tree_util.Partial(leaf) if callable(leaf) else leaf, tree
+        )
+
+    def build(arrays: list[Any]) -> Any:
+        rest = iter(arrays)
+        merged = [functions[i] if i in functions else next(rest) for i in places]
+        return jax.tree.unflatten(structure, merged)
+
+    places = range(len(leaves))
+    return Fresh([leaves[i] for i in places if i not in functions], _Call(build))
+
+
+def as_static(value: Any) -> Fresh | Constant:
+    """Return a metric, a loss or the like as an argument of ``Jit``, all of it static.
+
+    Args:
+        value: any; one that may hold state is traced anew.
+    """
+    if isinstance(value, Fresh | Constant):
+        return value
+    try:
+        hash(value)
+    except TypeError:
+        kept = False
+    else:
+        kept = is_stateless(value)
+    return Constant(value) if kept else Fresh([], _Call(lambda _: value))
+
+
+def unwrap(argument: Any) -> Any:
+    """Return what ``as_argument`` or ``as_static`` has wrapped, if it is a wrapper."""
+    return argument.value if isinstance(argument, Fresh | Constant) else argument
+
+
+def is_stateless(value: Any) -> bool:
+    """Check that a value, as far as it can be seen, always behaves as it does now."""
+    pending, seen = [value], {}
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value  # held, so that no other object has its id
+        parts = _parts(value)
+        if parts is None:
+            return False
+        pending += parts
+    return True
+
+
+def _parts(value: Any) -> list[Any] | None:
+    """Return what the behavior of a value depends on; None if that may change."""
+    if isinstance(value, _PLAIN):
+        return []
+    if isinstance(value, jax.Array):
+        return None if isinstance(value, Tracer) else []
+    if isinstance(value, tuple | frozenset):
+        return list(value)
+    if isinstance(value, PyTreeDef):
+        return list(_static_fields(value))
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, types.FunctionType):
+        return _parts_of_function(value)
+    if isinstance(value, type):
+        return [] if _is_ours(value.__module__) else None
+    if dataclasses.is_dataclass(value):
+        return _parts_of_dataclass(value)
+    if callable(value):
+        is_jax = type(value).__module__.partition(".")[0] in {"jax", "jaxlib"}
+        return [value.__wrapped__] if is_jax and hasattr(value, "__wrapped__") else None
+    # Of objects that are compared by identity nothing is known.
+    return None if type(value).__hash__ in {None, object.__hash__} else []
+
+
+def _parts_of_function(function: types.FunctionType) -> list[Any] | None:
+    # Not ``__module__``, which functools.wraps copies from another function.
+    home = function.__globals__.get("__name__", "")
+    if home.startswith("jaxtyping."):  # it wraps functions to check their arguments
+        return [function.__wrapped__]
+    if not _is_ours(home):
+        return None
+    defaults = [function.__defaults__, *(function.__kwdefaults__ or {}).values()]
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # an empty cell
+        return None
+    return [*defaults, *cells]
+
+
+def _parts_of_dataclass(value: Any) -> list[Any] | None:
+    kind = type(value)
+    if not _is_ours(kind.__module__):
+        is_node = not jax.tree_util.all_leaves([value])
+        if not kind.__dataclass_params__.frozen or (callable(value) and not is_node):
+            return None
+    return [getattr(value, field.name) for field in dataclasses.fields(value)]
+
+
+def _static_fields(structure: PyTreeDef) -> Iterator[Any]:
+    """Yield the static data of each node of a pytree; keys of dicts as a tuple."""
+    data = structure.node_data()
+    if data is not None:
+        kind, static = data
+        yield tuple(static) if kind is dict else static
+    for child in structure.children():
+        yield from _static_fields(child)
+
+
+def _is_fresh(value: Any) -> bool:
+    return isinstance(value, Fresh)
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in _LIBRARIES
