@@ -477,7 +477,8 @@ def test_an_empty_networkx_graph_has_no_edges():
 @pytest.mark.parametrize("directed", [True, False])
 def test_a_graphs_tuple_gives_edges_nodes_and_on_request_weights(directed):
     given = graphs_tuple(DIRECTED, 6, WEIGHTS)
-    found = raw(given, directed=directed)
+    with pytest.warns(UserWarning, match='edges has a number .* pass weights="edges"'):
+        found = raw(given, directed=directed)
     np.testing.assert_array_equal(found, built(DIRECTED, 6, directed=directed))
     found = raw(given, weights="edges", directed=directed)
     expected = built(DIRECTED, 6, WEIGHTS, directed=directed)
