@@ -292,7 +292,9 @@ def mask(name: str, given: Any, num_nodes: int, *, several: bool = False) -> Any
     """
     plain(name, given)
     of_numpy = isinstance(getattr(given, "dtype", None), np.dtype)  # and of JAX
-    array = given if of_numpy else as_array(given)
+    # A series of pandas would be indexed by its labels.
+    kept = of_numpy and not hasattr(given, "to_numpy")
+    array = given if kept else as_array(given)
     if array.dtype != np.bool_:
         like = array.shape[-1:] == (num_nodes,)
         hint = ".astype(bool)" if like else "np.isin(np.arange(n), ids)"

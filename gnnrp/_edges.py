@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from gnnrp import _checks
+from gnnrp.spmm import to_scipy
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
@@ -127,22 +128,20 @@ def _tolerance(dtype: np.dtype) -> float:
 
 
 def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> Entries:
-    coo = scipy.sparse.coo_array(matrix)
-    if coo.shape != 2 * coo.shape[:1] or num_nodes not in {None, coo.shape[0]}:
-        msg = f"the sparse matrix must be n x n, got {coo.shape} for n = {num_nodes}"
+    if matrix.shape != 2 * matrix.shape[:1] or num_nodes not in {None, matrix.shape[0]}:
+        msg = f"the sparse matrix must be n x n, got {matrix.shape} for n = {num_nodes}"
         raise ValueError(msg)
     if weights is not None:
         msg = "a sparse matrix carries its own weights; leave weights out"
         raise ValueError(msg)
-    values = _checks.reals("the sparse matrix", coo.data)
-    if values.dtype.kind in "iu":  # a sum of small integers would wrap around
-        values = values.astype(np.float64)
-    ends = tuple(part.astype(np.int64) for part in coo.coords)
-    coo = scipy.sparse.coo_array((values, ends), coo.shape)
-    coo.sum_duplicates()  # as every other format of SciPy does
-    stored = coo.data != 0
-    index, values = np.stack(coo.coords[::-1])[:, stored], coo.data[stored]
-    return _from_index(index, coo.shape[0], None if np.all(values == 1) else values)
+    _checks.reals("the sparse matrix", matrix.dtype.type())
+    # Before row pointers of all nodes are allocated.
+    _checks.int32_indexable(matrix.shape[0], matrix.nnz)
+    coo = to_scipy(matrix).tocoo()
+    coo.eliminate_zeros()
+    values = None if np.all(coo.data == 1) else coo.data
+    index = np.stack([coo.col, coo.row]).astype(np.int64)
+    return _from_index(index, coo.shape[0], values)
 
 
 def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
