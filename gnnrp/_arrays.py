@@ -4,7 +4,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
 from jax.core import Tracer
+from jax.experimental import sparse
 from jaxtyping import Array
 
 from gnnrp import _checks
@@ -64,3 +67,38 @@ def one_key(given: Any) -> None:
         got = _checks.shown(given)
         msg = f"key must be one key, such as jax.random.key(0), got {got}"
         raise TypeError(msg)
+
+
+def sparse_matrix(given: Any) -> None:
+    """Refuse what is no sparse matrix.
+
+    Raises:
+        ValueError: a sparse array that is not a matrix.
+        TypeError: not sparse.
+    """
+    if not (isinstance(given, sparse.BCOO) or scipy.sparse.issparse(given)):
+        msg = (
+            f"adjacency must be a BCOO or a scipy sparse matrix, got "
+            f"{type(given).__name__}; scipy.sparse.csr_array(...) makes one"
+        )
+        raise TypeError(msg)
+    blocks = isinstance(given, sparse.BCOO) and given.n_sparse != 2
+    if blocks or given.ndim != 2:
+        msg = f"adjacency must be a sparse matrix, got shape {given.shape}"
+        raise ValueError(msg)
+
+
+def entries(data: np.ndarray) -> np.ndarray:
+    """Return entries of a sparse matrix in a type that SciPy adds without overflow.
+
+    Booleans stay: SciPy combines them by "or".
+
+    Raises:
+        TypeError: complex numbers.
+    """
+    if np.issubdtype(data.dtype, np.complexfloating):
+        msg = f"the entries must be real, got {data.dtype}"
+        raise TypeError(msg)
+    if jnp.issubdtype(data.dtype, jnp.floating):
+        return data.astype(np.float32) if data.itemsize < 4 else data
+    return data if data.dtype == bool else data.astype(np.float64)

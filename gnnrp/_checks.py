@@ -204,22 +204,77 @@ def square(name: str, array: Any) -> None:
         raise ValueError(msg)
 
 
+def plain(name: str, values: Any) -> None:
+    """Refuse arrays with entries that ``as_array`` would drop or cannot read.
+
+    Raises:
+        ValueError: a masked array, or a list of them, with masked entries.
+        TypeError: a sparse tensor.
+    """
+    rows = values if isinstance(values, list | tuple) else [values]
+    masked = [np.ma.count_masked(x) for x in rows if isinstance(x, np.ma.MaskedArray)]
+    if any(masked):
+        msg = (
+            f"{name} must not be masked, got {sum(masked)} masked entries; drop them "
+            "or fill them (numpy.ma.filled)"
+        )
+        raise ValueError(msg)
+    layout = str(getattr(values, "layout", ""))
+    if hasattr(values, "detach") and "sparse" in layout:
+        msg = (
+            f"{name} must not be a sparse tensor, got layout {layout}; pass a dense "
+            "tensor or, for a graph or features, a scipy sparse matrix"
+        )
+        raise TypeError(msg)
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return an array on the host, from NumPy, JAX, torch, pandas or a list."""
+    if hasattr(values, "detach") and hasattr(values, "cpu"):
+        tensor = values.detach().cpu()
+        try:
+            return np.asarray(tensor.numpy())
+        except TypeError:  # bfloat16, which NumPy lacks
+            return np.asarray(tensor.float().numpy())
+    array = np.asarray(values)
+    # pandas returns objects for nullable columns and for columns of several types.
+    of_pandas = array.dtype == object and hasattr(values, "to_numpy")
+    if of_pandas and all(map(_is_real, array.ravel())):
+        array = np.array(array.tolist()).reshape(array.shape)
+    return array
+
+
 def reals(name: str, values: Any) -> Any:
     """Return an array on the host; refuse what does not hold real numbers.
 
     Raises:
-        TypeError: strings, objects, complex numbers, or a ragged list.
+        ValueError: masked entries.
+        TypeError: strings, objects, complex numbers, a ragged list or a sparse tensor.
     """
+    plain(name, values)
     try:  # a sparse matrix would be taken apart, entry by entry
         sparse = hasattr(values, "nnz") or hasattr(values, "nse")
-        array = np.array(None) if sparse else np.asarray(values)
-    except (TypeError, ValueError):
+        array = np.array(None) if sparse else as_array(values)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
         array = np.array(None)
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        kind = array.dtype if array.ndim else type(values).__name__
+        kind = content(array) if array.ndim else type(values).__name__
         msg = f"{name} must hold real numbers, got {kind}"
         raise TypeError(msg)
     return array
+
+
+def content(array: np.ndarray) -> str:
+    """Return the type of an array for an error; of objects, the first odd one."""
+    if array.dtype == object:
+        for place, value in np.ndenumerate(array):
+            if not _is_real(value):
+                return f"{shown(value)} in row {place[0]}"
+    return str(array.dtype)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real | np.bool_)
 
 
 def mask(name: str, given: Any, num_nodes: int, *, several: bool = False) -> Any:
@@ -233,10 +288,13 @@ def mask(name: str, given: Any, num_nodes: int, *, several: bool = False) -> Any
 
     Raises:
         TypeError: not boolean.
-        ValueError: of another shape.
+        ValueError: of another shape, or with masked entries.
     """
+    plain(name, given)
     of_numpy = isinstance(getattr(given, "dtype", None), np.dtype)  # and of JAX
-    array = given if of_numpy else np.asarray(given)
+    # A series of pandas would be indexed by its labels.
+    kept = of_numpy and not hasattr(given, "to_numpy")
+    array = given if kept else as_array(given)
     if array.dtype != np.bool_:
         like = array.shape[-1:] == (num_nodes,)
         hint = ".astype(bool)" if like else "np.isin(np.arange(n), ids)"
@@ -268,9 +326,10 @@ def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
     """Return a list of node ids, on the host; refuse a mask, and ids out of range.
 
     Raises:
-        ValueError: no such list.
+        ValueError: no such list, or masked entries.
     """
-    array = np.asarray(nodes)
+    plain(name, nodes)
+    array = as_array(nodes)
     ids(name, array)
     outside = (array < 0) | (array >= num_nodes) if array.size else np.zeros(0, bool)
     if outside.any():
@@ -287,9 +346,10 @@ def labels(name: str, given: Any, num_nodes: int | None = None) -> np.ndarray:
 
     Raises:
         TypeError: not whole numbers.
-        ValueError: not one for each node.
+        ValueError: not one for each node, or masked entries.
     """
-    array = np.asarray(given)
+    plain(name, given)
+    array = as_array(given)
     expected = (num_nodes,) if num_nodes is not None else (array.size,)
     shape(name, array, expected)
     if array.dtype.kind not in "iu" and array.size:

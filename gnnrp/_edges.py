@@ -1,32 +1,39 @@
-"""The kinds of edges that people have, read as one, checked, and combined."""
+"""Edges of every accepted type as one list of entries, checked and combined."""
 
 import math
 import sys
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from gnnrp import _checks
+from gnnrp.spmm import to_scipy
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
+_ROUNDINGS = 4  # by which the weights of two directions may differ
+
+
 class Entries(NamedTuple):
-    """Directed entries as given: W[receivers, senders] = weights (None: all one)."""
+    """Entries as given: W[receivers, senders] = weights (None: all one)."""
 
     receivers: np.ndarray
     senders: np.ndarray
     weights: np.ndarray | None
     num_nodes: int
+    undirected: bool = False  # each edge is listed once and has both directions
+    tolerance: float = 0.0  # relative difference of weights that is rounding
 
 
 def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
-    """Read any kind of edges, told apart by what it has: no library need be installed.
+    """Read edges of any accepted type; no library but NumPy and SciPy is imported.
 
     Raises:
-        ValueError: a shape that does not fit.
-        TypeError: edges or weights of an unknown kind.
+        ValueError: a shape that does not fit, or masked entries.
+        TypeError: edges or weights of an unknown type.
     """
     if num_nodes is not None:
         # Too many are refused further down, with a remedy.
@@ -38,9 +45,14 @@ def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
         if isinstance(weights, str):
             _checks.one_of("weights", weights, ("edges",))
             values = edges.edges
+        elif weights is None:
+            remedy, num_edges = 'pass weights="edges" to use it', len(edges.senders)
+            warn_of_unused("GraphsTuple.edges", edges.edges, num_edges, remedy)
         total = int(np.sum(edges.n_node)) if num_nodes is None else num_nodes
-        pair = np.stack([np.asarray(edges.senders), np.asarray(edges.receivers)])
-        return _from_index(pair, total, values)
+        ends = (edges.senders, edges.receivers)
+        for name, part in zip(("senders", "receivers"), ends, strict=True):
+            _checks.plain(name, part)
+        return _from_index(np.stack([*map(_checks.as_array, ends)]), total, values)
     if hasattr(edges, "adj") and hasattr(edges, "is_directed"):
         return _from_networkx(edges, num_nodes, weights)
     if isinstance(edges, (list, tuple)) and edges and isinstance(edges[0], tuple):
@@ -52,11 +64,31 @@ def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
     return _from_index(edges, num_nodes, weights)
 
 
+def warn_of_unused(name: str, values: Any, num_edges: int, remedy: str) -> bool:
+    """Warn of values of a graph object that look like weights, and return whether.
+
+    Args:
+        name: of the values.
+        values: what the object has under this name, of any type.
+        num_edges: e. Numbers of shape (e,) or (e, 1) count, unless all are 1.
+        remedy: what makes them count.
+    """
+    if values is None or np.shape(values) not in {(num_edges,), (num_edges, 1)}:
+        return False
+    found = _checks.as_array(values)
+    if found.dtype.kind not in "iufV" or (found == 1).all():
+        return False
+    msg = f"{name} has a number for each edge that is not used as a weight; {remedy}"
+    warnings.warn(msg, UserWarning, stacklevel=4)
+    return True
+
+
 def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
+    _checks.plain("edges", edges)
     try:
-        index = np.asarray(edges)
-    except ValueError:  # rows of different lengths
-        index = np.array(None)
+        index = _checks.as_array(edges)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        index = np.array(None)  # rows of different lengths, or an unknown object
     if index.dtype == object or (index.ndim == 0 and not hasattr(edges, "shape")):
         msg = (
             "edges must be an edge index of shape (2, e), a scipy sparse matrix, a "
@@ -75,25 +107,41 @@ def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
     index = index.astype(np.int64)  # of unsigned ones too, which the next line needs
     if num_nodes is None:
         num_nodes = int(index.max(initial=-1)) + 1
-    values = None
+    values, tolerance = None, 0.0
     if weights is not None:
-        values = _checks.reals("weights", weights).astype(np.float64)
+        values = _checks.reals("weights", weights)
+        tolerance = _tolerance(values.dtype)
+        values = values.astype(np.float64)
         values = values[:, 0] if values.shape == (index.shape[1], 1) else values
-    return Entries(index[1], index[0], values, int(num_nodes))
+    return Entries(index[1], index[0], values, int(num_nodes), tolerance=tolerance)
+
+
+def _tolerance(dtype: np.dtype) -> float:
+    """Return the relative difference of two weights that rounding explains.
+
+    Half precision counts as single: a few of its steps are several percent.
+    """
+    if dtype.kind in "biu":
+        return 0.0
+    double = dtype.kind == "f" and dtype.itemsize >= 8
+    return _ROUNDINGS * float(np.finfo(np.float64 if double else np.float32).eps)
 
 
 def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> Entries:
-    coo = scipy.sparse.coo_array(matrix)
-    if coo.shape != 2 * coo.shape[:1] or num_nodes not in {None, coo.shape[0]}:
-        msg = f"the sparse matrix must be n x n, got {coo.shape} for n = {num_nodes}"
+    if matrix.shape != 2 * matrix.shape[:1] or num_nodes not in {None, matrix.shape[0]}:
+        msg = f"the sparse matrix must be n x n, got {matrix.shape} for n = {num_nodes}"
         raise ValueError(msg)
     if weights is not None:
         msg = "a sparse matrix carries its own weights; leave weights out"
         raise ValueError(msg)
-    stored = coo.data != 0
-    values = _checks.reals("the sparse matrix", coo.data[stored]).astype(np.float64)
-    index = np.stack([coo.col[stored], coo.row[stored]]).astype(np.int64)
-    return _from_index(index, coo.shape[0], None if np.all(values == 1) else values)
+    _checks.reals("the sparse matrix", matrix.dtype.type())
+    # Before row pointers of all nodes are allocated.
+    _checks.int32_indexable(matrix.shape[0], matrix.nnz)
+    coo = to_scipy(matrix).tocoo()
+    coo.eliminate_zeros()
+    values = None if np.all(coo.data == 1) else coo.data
+    index = np.stack([coo.col, coo.row]).astype(np.int64)
+    return _from_index(index, coo.shape[0], values)
 
 
 def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
@@ -111,13 +159,9 @@ def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
         # Without the attribute an edge weighs 1, as networkx itself has it.
         found = [1.0 if w is None else w for *_, w in triples]
         name = f"the edge attribute {weights or 'weight'!r}"
-        values = _checks.reals(name, found).astype(np.float64)
-    index = index.reshape(-1, 2).T
-    if not graph.is_directed():  # each edge is listed once, and counts both ways
-        other = index[:, index[0] != index[1]][::-1]
-        values = None if values is None else np.r_[values, values[index[0] != index[1]]]
-        index = np.concatenate([index, other], axis=1)
-    return _from_index(index, len(position), values)
+        values = _checks.reals(name, found)
+    entries = _from_index(index.reshape(-1, 2).T, len(position), values)
+    return entries._replace(undirected=not graph.is_directed())
 
 
 def check(given: Entries, *, signed: bool) -> None:
@@ -177,7 +221,9 @@ def combine(
         np.minimum.reduceat(weights, starts),
         np.maximum.reduceat(weights, starts),
     )
-    ambiguous = (counts > 1) | (sizes - counts > 1) | (low != high)
+    # Two directions may differ by rounding: 0.3 and 0.1 + 0.2.
+    near = high - low <= given.tolerance * np.maximum(abs(low), abs(high))
+    ambiguous = (counts > 1) | (sizes - counts > 1) | ~near
     if ambiguous.any():
         where = int(np.argmax(ambiguous))
         i, j = divmod(int(unique[where]), given.num_nodes)
@@ -187,4 +233,4 @@ def combine(
             'duplicates="sum", "max" or "min"'
         )
         raise ValueError(msg)
-    return unique, low
+    return unique, np.where(low == high, low, low / 2 + high / 2)

@@ -1,6 +1,6 @@
-"""What people have, read as arrays: graphs of any library, masks and nodes.
+"""Graphs of other libraries, masks and node ids as arrays.
 
-Libraries are told apart by what their objects have: none need be installed.
+Objects are recognized by their attributes, so that no library has to be installed.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Int
 
-from gnnrp import _checks, _labels
+from gnnrp import _checks, _edges, _labels
 
 
 class Given(NamedTuple):
-    """What a graph brings along; None where it does not."""
+    """A graph and the arrays that came with it; None where there are none."""
 
     edges: Any  # as ``graph.raw_adjacency`` takes them
     num_nodes: int | None = None
@@ -23,34 +23,46 @@ class Given(NamedTuple):
     labels: Any = None
     train_mask: Any = None
     val_mask: Any = None
+    duplicates: str | None = None
+    signed: bool = False
 
 
-def read(graph: Any) -> Given:
-    """Tell apart the kinds of graphs, and take what they carry.
+def read(graph: Any, weights: Any = None) -> Given:
+    """Return the edges of a graph and the arrays that it carries.
 
     Args:
         graph: what ``graph.raw_adjacency`` takes, with the ``nodes`` of a
             ``GraphsTuple`` as features; PyG's ``Data``, with x, y, edge_weight,
             train_mask and val_mask; OGB's dict, with node_feat; or OGB's pair of that
             and the labels.
+        weights: of the edges, instead of those that the graph carries. If left out, a
+            warning says if there is one number an edge under another name.
 
     Raises:
         ValueError: an object without its edges.
-        TypeError: a data set of ours, of which the edges are asked for.
+        TypeError: a ``Dataset`` of this package, or a graph of several node types.
     """
     if isinstance(graph, Given):
         return graph
     if hasattr(graph, "edges") and hasattr(graph, "splits"):
         msg = "pass the edges of the data set, data.edges, and its labels beside them"
         raise TypeError(msg)
+    if hasattr(graph, "node_types") and hasattr(graph, "edge_types"):
+        msg = (
+            f"the graph must have one type of nodes, got {type(graph).__name__}; its "
+            "to_homogeneous() makes one"
+        )
+        raise TypeError(msg)
     if isinstance(graph, Mapping):
         keys = ("edge_index", "num_nodes", "node_feat")
         edges, total, features = (graph.get(key) for key in keys)
         found = Given(edges, total, features=features)
+        others = {"edge_feat": graph.get("edge_feat")}
     elif hasattr(graph, "edge_index"):
         names = ("edge_index", "num_nodes", "edge_weight", "x", "y")
         masks = (getattr(graph, f"{part}_mask", None) for part in ("train", "val"))
         found = Given(*(getattr(graph, name, None) for name in names), *masks)
+        others = {key: getattr(graph, key, None) for key in ("edge_attr", "weight")}
     elif hasattr(graph, "senders") and hasattr(graph, "receivers"):
         features = graph.nodes if np.ndim(graph.nodes) == 2 else None
         return Given(graph, int(np.sum(graph.n_node)), features=features)
@@ -59,26 +71,25 @@ def read(graph: Any) -> Given:
     elif hasattr(graph, "adj") and hasattr(graph, "is_directed"):
         return Given(graph, len(graph))
     elif isinstance(graph, tuple) and len(graph) == 2 and isinstance(graph[0], Mapping):
-        return read(graph[0])._replace(labels=graph[1])
+        return read(graph[0], weights)._replace(labels=graph[1])
     else:
-        return Given(_labels.as_array(graph) if hasattr(graph, "detach") else graph)
+        _checks.plain("the graph", graph)
+        return Given(_checks.as_array(graph) if hasattr(graph, "detach") else graph)
     if found.edges is None:
         msg = f"the {type(graph).__name__} has no edge_index; pass the edges, (2, e)"
         raise ValueError(msg)
-    weights = None if found.weights is None else _labels.as_array(found.weights)
-    return found._replace(edges=_labels.as_array(found.edges), weights=weights)
+    _checks.plain("edge_index", found.edges)
+    index = _checks.as_array(found.edges)
+    if weights is None and found.weights is None:
+        for name, values in others.items():
+            remedy = "pass it as weights= to use it"
+            if _edges.warn_of_unused(name, values, index.shape[-1], remedy):
+                break
+    return found._replace(edges=index)
 
 
-def completed(
-    given: Given, labels: Any, train_mask: Any, val_mask: Any, features: Any
-) -> Given:
-    """Return what is given, with the arguments that are not None in its place."""
-    passed = {
-        "labels": labels,
-        "train_mask": train_mask,
-        "val_mask": val_mask,
-        "features": features,
-    }
+def completed(given: Given, **passed: Any) -> Given:
+    """Return the graph with the arguments that are not None."""
     return given._replace(**{k: v for k, v in passed.items() if v is not None})
 
 
@@ -86,32 +97,37 @@ def num_nodes(given: Given, num_labels: int) -> int:
     """Return n: the graph's own, or, of edges alone, the number of labels.
 
     Raises:
-        ValueError: not a label for each node.
+        ValueError: not a label for each node, or an edge of a node that is not there.
     """
-    if given.num_nodes is not None:
-        if num_labels != given.num_nodes:
-            msg = (
-                f"there must be a label for each of {given.num_nodes} nodes, "
-                f"got {num_labels}; give -1 or None to nodes without one"
-            )
-            raise ValueError(msg)
-        return num_labels
+    if given.num_nodes is not None and num_labels != given.num_nodes:
+        msg = (
+            f"there must be a label for each of {given.num_nodes} nodes, "
+            f"got {num_labels}; give -1 or None to nodes without one"
+        )
+        raise ValueError(msg)
     most = largest(given.edges)
     if most >= num_labels:
         msg = (
             f"the edges name node {most}, but there are {num_labels} labels; "
             "give every node one, -1 or None where it is not known"
         )
+        if given.num_nodes is not None:
+            msg = (
+                f"the edges name node {most}, but the graph has {num_labels} nodes; "
+                "correct its number of nodes or its edges"
+            )
         raise ValueError(msg)
     return num_labels
 
 
 def largest(edges: Any) -> int:
-    """Return the largest id of an edge index; -1 of what is none."""
+    """Return the largest node id of an edge index; -1 if it is not an edge index."""
+    if hasattr(edges, "senders") and hasattr(edges, "receivers"):
+        edges = [edges.senders, edges.receivers]
     try:
-        index = np.asarray(edges)
-    except ValueError:  # rows of different lengths, which are refused further down
-        return -1
+        index = _checks.as_array(edges)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return -1  # rows of different lengths and unknown objects are refused later
     whole = index.ndim == 2 and len(index) == 2 and index.dtype.kind in "iu"
     return int(index.max()) if whole and index.size else -1
 
@@ -125,18 +141,21 @@ def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
         num_nodes: n.
 
     Raises:
-        ValueError: a shape or an id that does not fit; a mask of zeros and ones.
+        ValueError: a shape or an id that does not fit; a mask of zeros and ones; masked
+            entries.
         TypeError: neither boolean nor whole.
     """
     if nodes is None:
         return np.arange(num_nodes)
-    array = _labels.as_array(nodes)
+    _checks.plain(name, nodes)
+    array = _checks.as_array(nodes)
     if array.size == 0 and array.shape == (0,):
         array = array.astype(int)
     if array.dtype.kind not in "biu":
-        msg = f"{name} must be a boolean mask or node ids, got {array.dtype}"
+        got = _checks.content(array) if array.ndim else array.dtype
+        msg = f"{name} must be a boolean mask or node ids, got {got}"
         hint = "; use .astype(bool) for a mask" if array.shape == (num_nodes,) else ""
-        if array.dtype.kind in "UO":
+        if array.dtype.kind == "U":
             hint = "; ids are numbers from 0, in the order of the graph's nodes"
         raise TypeError(msg + hint)
     is_mask = array.dtype.kind == "b"
@@ -184,7 +203,7 @@ def scored(
     found = own[index]
     if labels is not None:
         found = _labels.codes(labels, classes)[1]
-        of_ids = nodes is not None and _labels.as_array(nodes).dtype.kind != "b"
+        of_ids = nodes is not None and _checks.as_array(nodes).dtype.kind != "b"
         expected = len(index) if of_ids else len(own)
         if len(found) != expected:
             hint = "; pass labels[nodes]" if of_ids else ""

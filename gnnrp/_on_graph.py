@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrp import _checks, _given, _labels
+from gnnrp import _checks, _given
 from gnnrp._parameters import Parameters
 
 
@@ -21,11 +21,14 @@ class OnGraph(Parameters):
     Args:
         model: such as ``ResidualPropagation``.
         graph: see ``ResidualPropagation.fit``; labels and masks that it carries are
-            not looked at.
+            ignored.
         features: see there.
         initial: see there; its model must not have seen the labels of a fold that is
             judged.
         num_nodes: n, where an edge index does not name the last nodes.
+        weights: of the edges, see there, as are ``duplicates`` and ``signed``.
+        duplicates: how weights of repeated edges combine.
+        signed: allow negative weights.
 
     Attributes (after ``fit``):
         model_: the fitted copy of the model.
@@ -47,6 +50,10 @@ class OnGraph(Parameters):
         features: Any = None,
         initial: Any = None,
         num_nodes: int | None = None,
+        *,
+        weights: Any = None,
+        duplicates: str | None = None,
+        signed: bool = False,
     ) -> None:
         """Keep the arguments as they are; ``fit`` checks them."""
         self.model = model
@@ -54,6 +61,9 @@ class OnGraph(Parameters):
         self.features = features
         self.initial = initial
         self.num_nodes = num_nodes
+        self.weights = weights
+        self.duplicates = duplicates
+        self.signed = signed
 
     def fit(self, nodes: Any, labels: Any) -> "OnGraph":
         """Fit a copy of the model to the labels of these nodes.
@@ -66,14 +76,15 @@ class OnGraph(Parameters):
             ValueError: what does not fit together; see the model too.
             TypeError: nodes that are no ids.
         """
-        given = _given.read(self.graph)
+        given = _given.read(self.graph, self.weights)
         total = given.num_nodes
         if total is None:
             total = _given.largest(given.edges) + 1
             if self.num_nodes is not None:
                 total = _checks.count("num_nodes", self.num_nodes, total)
         index = _given.indices("nodes", nodes, total)
-        values = _labels.as_array(labels)
+        _checks.plain("labels", labels)
+        values = _checks.as_array(labels)
         if values.shape not in {(values.size,), (values.size, 1)}:
             msg = (
                 f"labels must have shape (q,), one for each node, got {values.shape}; "
@@ -91,8 +102,10 @@ class OnGraph(Parameters):
         given = _given.Given(
             given.edges,
             total,
-            given.weights,
+            given.weights if self.weights is None else self.weights,
             given.features if self.features is None else self.features,
+            duplicates=self.duplicates,
+            signed=self.signed,
         )
         self.model_ = _copied(self.model).fit(given, full, index, initial=self.initial)
         self.classes_ = self.model_.classes_

@@ -204,7 +204,11 @@ def _masks(
 
 def _matrix(given: Given, num_nodes: int) -> spmm.Matrix:
     adjacency = graph.normalized_adjacency(
-        given.edges, num_nodes, weights=given.weights
+        given.edges,
+        num_nodes,
+        weights=given.weights,
+        duplicates=given.duplicates,
+        signed=given.signed,
     )
     return spmm.prepare(adjacency)
 
@@ -219,7 +223,7 @@ def _features(given: Any) -> Any:
     if given is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
         raise ValueError(msg)
-    x = given if scipy.sparse.issparse(given) else _labels.as_array(given)
+    x = given if scipy.sparse.issparse(given) else _checks.reals("features", given)
     return features.checked(x)
 
 
@@ -232,7 +236,7 @@ def _initial(given: Any, num_nodes: int, classes: np.ndarray) -> Any:
     """
     if given is None:
         return None
-    start = _checks.reals("initial", _labels.as_array(given))
+    start = _checks.reals("initial", given)
     expected = (num_nodes, len(classes))
     if start.shape != expected:
         msg = (

@@ -134,6 +134,10 @@ class ResidualPropagation(Parameters):
         features: Any = None,
         val_mask: Any = None,
         initial: Any = None,
+        *,
+        weights: Any = None,
+        duplicates: str | None = None,
+        signed: bool = False,
     ) -> "ResidualPropagation":
         """Run RP from the labels of the training nodes.
 
@@ -144,7 +148,8 @@ class ResidualPropagation(Parameters):
                 networkx ("weight") and of PyG (edge_weight) count. What ``Data`` has of
                 y, x, train_mask and val_mask serves where an argument is left out, as
                 do the node features of the others.
-            labels: (n,), of any type that can be sorted; -1, None and NaN mean none.
+            labels: (n,), of any type that can be sorted; -1, None, NaN and masked
+                entries mean none.
             train_mask: boolean (n,), or node ids. If left out, all nodes with a label
                 that are not in ``val_mask``.
             features: (n, d), dense or scipy sparse; only a kernel looks at them.
@@ -154,6 +159,11 @@ class ResidualPropagation(Parameters):
                 ``classes_``; of the scale of one-hot rows (probabilities) for the
                 squared loss, logits for softmax and sigmoid. If that model saw the
                 training labels, choose by a ``val_mask`` it did not see.
+            weights: see ``graph.raw_adjacency``, as are ``duplicates`` and ``signed``.
+                They replace those of PyG; a warning says if an object carries one
+                number an edge that does not count.
+            duplicates: how weights of repeated edges combine.
+            signed: allow negative weights.
 
         Raises:
             ValueError: what does not fit together, or no settings can use; scores that
@@ -163,7 +173,14 @@ class ResidualPropagation(Parameters):
         params = self.get_params()
         settings = _task.settings(params)
         given = _given.completed(
-            _given.read(graph), labels, train_mask, val_mask, features
+            _given.read(graph, weights),
+            labels=labels,
+            train_mask=train_mask,
+            val_mask=val_mask,
+            features=features,
+            weights=weights,
+            duplicates=duplicates,
+            signed=signed or None,
         )
         with _scores.wide(settings.precision == "float64"):
             task = _task.make(given, initial, settings, self.metric)

@@ -89,13 +89,16 @@ def raw_adjacency(
         num_nodes: n, if nodes without edges come after the last one with an edge.
         weights: one number an edge; or the name of a networkx edge attribute, or
             "edges" for the edge values of a ``GraphsTuple``. If left out, the values of
-            a scipy matrix and the networkx attribute "weight" count, else all are 1.
-        directed: keep the directions; else an edge stored once counts for both.
+            a scipy matrix and the networkx attribute "weight" count, else all are 1; a
+            warning says if a ``GraphsTuple`` has one number an edge.
+        directed: keep the directions; else an edge stored once counts for both. An
+            undirected networkx graph has both in any case.
         duplicates: how the weights of an edge that is stored more than once combine
             ("sum", "max", "min"), in whichever direction it is stored unless
             ``directed``. If left out, the two directions of an edge may both be stored,
-            with equal weights, and anything more is refused. Unweighted duplicates
-            are one edge.
+            with weights that are equal up to rounding and then averaged, and anything
+            more is refused. Unweighted duplicates are one edge. Equal indices of a
+            scipy matrix are always summed, which is what they mean there.
         signed: allow negative weights.
         keep_loops: keep the edges from a node to itself.
 
@@ -103,14 +106,15 @@ def raw_adjacency(
         W, n x n, float64, indices sorted. Edges of weight zero are left out.
 
     Raises:
-        ValueError: ids out of range, weights that are negative, not finite, of another
-            number than the edges or combined under no name.
-        TypeError: edges of an unknown kind.
+        ValueError: ids out of range; weights that are negative, not finite, masked, of
+            another number than the edges or combined under no name.
+        TypeError: edges of an unknown type.
     """
     if duplicates is not None:
         _checks.one_of("duplicates", duplicates, _edges.COMBINE)
     given = _edges.read(edges, num_nodes, weights)
     _edges.check(given, signed=signed)
+    directed = directed and not given.undirected
     kept = np.ones(len(given.senders), bool)
     if not keep_loops:
         kept &= given.senders != given.receivers
@@ -194,6 +198,7 @@ def normalize(
     # Multiplied in this order, a symmetric W stays symmetric to the last bit.
     coo.data = coo.data * (left[coo.row] * right[coo.col])
     normalized = coo.tocsr()
+    normalized.eliminate_zeros()
     normalized.sort_indices()
     return normalized
 
@@ -205,6 +210,9 @@ def thinned(
     drop: float,
     seed: int = 0,
     manner: str = "undirected",
+    weights: Any = None,
+    duplicates: str | None = None,
+    signed: bool = False,
 ) -> scipy.sparse.csr_array:
     """Drop edges at random and return what is left of W, cleaned and symmetric.
 
@@ -218,6 +226,9 @@ def thinned(
         manner: "undirected" keeps an edge with probability 1 - p. "directed", as the
             paper's figures do, drops directions, and keeps the edge if one of them is
             left: 1 - p^2 of the edges.
+        weights: see ``raw_adjacency``, as are ``duplicates`` and ``signed``.
+        duplicates: how weights of repeated edges combine.
+        signed: allow negative weights.
 
     Raises:
         ValueError: p out of range, unknown manner; see also ``raw_adjacency``.
@@ -227,7 +238,10 @@ def thinned(
     _checks.inside("drop", drop, 0, 1)
     _checks.one_of("manner", manner, MANNERS)
     seed = _checks.count("seed", seed, 0)
-    upper = scipy.sparse.triu(raw_adjacency(edges, num_nodes), format="coo")
+    w = raw_adjacency(
+        edges, num_nodes, weights=weights, duplicates=duplicates, signed=signed
+    )
+    upper = scipy.sparse.triu(w, format="coo")
     luck = np.random.default_rng(seed).random((2, upper.nnz))
     least = luck.max(axis=0) if manner == "directed" else luck[0]
     kept = least >= drop
@@ -245,9 +259,7 @@ def to_bcoo(matrix: scipy.sparse.csr_array) -> sparse.BCOO:
         ValueError: more rows or entries than int32 addresses.
         TypeError: not sparse, or of complex numbers.
     """
-    matrix = to_scipy(matrix)  # a copy
-    matrix.sum_duplicates()
-    return _to_bcoo(matrix)
+    return _to_bcoo(to_scipy(matrix))
 
 
 def _to_bcoo(matrix: scipy.sparse.csr_array) -> sparse.BCOO:
@@ -271,7 +283,7 @@ def to_jraph(adjacency: Any, nodes: Any = None) -> "jraph.GraphsTuple":
     """Return an adjacency, BCOO or scipy, as one graph; edge values are its entries.
 
     Args:
-        adjacency: A_ij becomes an edge from sender j to receiver i.
+        adjacency: A_ij, unless it is zero, becomes an edge from sender j to receiver i.
         nodes: node features to carry along, (n, d).
 
     Raises:
@@ -280,7 +292,9 @@ def to_jraph(adjacency: Any, nodes: Any = None) -> "jraph.GraphsTuple":
     """
     import jraph
 
-    coo = to_scipy(adjacency).tocoo()
+    csr = to_scipy(adjacency)
+    csr.eliminate_zeros()
+    coo = csr.tocoo()
     if nodes is not None:
         _checks.rows("nodes", nodes, coo.shape[0])
     return jraph.GraphsTuple(

@@ -94,6 +94,7 @@ def _checked(
         TypeError: a mask that is not boolean.
     """
     scores = _arrays.real("scores", scores)
+    _checks.plain("targets", targets)
     if scores.ndim != 2 or not scores.shape[1] or jnp.shape(targets) != scores.shape:
         msg = (
             "scores and targets must be of one shape (n, c), got "

@@ -74,12 +74,15 @@ def prepare(
     _checks.one_of("backend", backend, ("auto", *BACKENDS))
     if backend == "auto":
         backend = _fastest()
-    _check_sparse(adjacency)
+    _arrays.sparse_matrix(adjacency)
     given = cast(Any, adjacency)  # scipy.sparse has no types
     entries = given.nse if isinstance(adjacency, sparse.BCOO) else given.nnz
     _checks.int32_indexable(max(given.shape), entries)
     csr = to_scipy(adjacency)
-    csr.sum_duplicates()
+    half = given.dtype.itemsize < 4 and jnp.issubdtype(given.dtype, jnp.floating)
+    if half:  # which SciPy lacks: the entries are single until the matrix is laid out
+        with np.errstate(over="ignore"):
+            csr.data = csr.data.astype(given.dtype).astype(np.float32)
     if not np.isfinite(csr.data).all():
         row = np.searchsorted(csr.indptr, np.argmin(np.isfinite(csr.data)), "right") - 1
         msg = f"the entries must be finite, and row {row} has one that is not"
@@ -96,7 +99,10 @@ def prepare(
         csr = scipy.sparse.csr_array(csr[order[0]][:, order[0]])
         csr.sort_indices()
         order = jnp.asarray(order, dtype=jnp.int32)
-    return _laid_out(csr, order, backend)
+    matrix = _laid_out(csr, order, backend)
+    if half:
+        matrix = dataclasses.replace(matrix, data=matrix.data.astype(given.dtype))
+    return matrix
 
 
 def _laid_out(csr: scipy.sparse.csr_array, order: Array | None, backend: str) -> Matrix:
@@ -134,6 +140,9 @@ def _fastest() -> str:
 def to_scipy(adjacency: Any) -> scipy.sparse.csr_array:
     """Return a copy as a scipy CSR array of floats, on the host.
 
+    Half precision becomes single; integers and booleans become double. Indices are
+    sorted, entries of equal indices are summed, and stored zeros stay.
+
     Args:
         adjacency: BCOO or scipy sparse; of any caller, so that it is checked here.
 
@@ -141,40 +150,22 @@ def to_scipy(adjacency: Any) -> scipy.sparse.csr_array:
         ValueError: not a matrix.
         TypeError: not sparse, or complex entries.
     """
-    _check_sparse(adjacency)
+    _arrays.sparse_matrix(adjacency)
     if isinstance(adjacency, sparse.BCOO):
         rows, columns = np.asarray(adjacency.indices).T
         # JAX pads with indices beyond the shape, which stand for nothing.
         kept = (rows < adjacency.shape[0]) & (columns < adjacency.shape[1])
-        entries = (np.asarray(adjacency.data)[kept], (rows[kept], columns[kept]))
+        data = _arrays.entries(np.asarray(adjacency.data)[kept])
+        entries = (data, (rows[kept], columns[kept]))
         csr = scipy.sparse.coo_array(entries, shape=adjacency.shape).tocsr()
+    elif adjacency.format == "coo":
+        data, ends = _arrays.entries(adjacency.data), (adjacency.row, adjacency.col)
+        csr = scipy.sparse.coo_array((data, ends), adjacency.shape).tocsr()
     else:
         csr = scipy.sparse.csr_array(adjacency, copy=True)
-    if np.issubdtype(csr.dtype, np.floating):
-        return csr
-    if np.issubdtype(csr.dtype, np.complexfloating):
-        msg = f"the entries must be real, got {csr.dtype}"
-        raise TypeError(msg)
-    return scipy.sparse.csr_array(csr.astype(np.float64))
-
-
-def _check_sparse(adjacency: Any) -> None:
-    """Refuse what is no sparse matrix.
-
-    Raises:
-        ValueError: a sparse array that is not a matrix.
-        TypeError: not sparse.
-    """
-    if not (isinstance(adjacency, sparse.BCOO) or scipy.sparse.issparse(adjacency)):
-        msg = (
-            f"adjacency must be a BCOO or a scipy sparse matrix, got "
-            f"{type(adjacency).__name__}; scipy.sparse.csr_array(...) makes one"
-        )
-        raise TypeError(msg)
-    blocks = isinstance(adjacency, sparse.BCOO) and adjacency.n_sparse != 2
-    if blocks or adjacency.ndim != 2:
-        msg = f"adjacency must be a sparse matrix, got shape {adjacency.shape}"
-        raise ValueError(msg)
+        csr.data = _arrays.entries(csr.data)
+    csr.sum_duplicates()
+    return scipy.sparse.csr_array(csr.astype(np.float64)) if csr.dtype == bool else csr
 
 
 def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:

@@ -20,7 +20,9 @@ import generators
 import jax
 import jax.numpy as jnp
 import miniatures
+import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -37,7 +39,8 @@ with warnings.catch_warnings():
         PygNodePropPredDataset,
     )
     from ogb.utils import url as of_ogb
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.utils import from_networkx
 
 NAMES = ("arxiv", "proteins", "products")
 sets = pytest.mark.parametrize("name", NAMES)
@@ -441,6 +444,111 @@ def test_tensors_serve_as_every_argument_even_with_gradients():
     tensors = (torch.tensor(each) for each in (EDGES, CODES, TRAIN))
     model = fitted(*tensors, x, torch.tensor(VAL), torch.tensor(initial))
     assert np.array_equal(model.scores_, expected(initial=initial).scores_)
+
+
+def test_tensors_of_bfloat16_serve_as_every_number():
+    half = torch.bfloat16
+    x, codes = torch.tensor(X).to(half), torch.tensor(CODES).to(half)
+    initial = torch.full((N, generators.C), 0.125, dtype=half)
+    model = fitted(EDGES, codes, TRAIN, x, VAL, initial=initial)
+    rounded = x.float().numpy()
+    other = fitted(EDGES, CODES, TRAIN, rounded, VAL, initial=initial.float().numpy())
+    assert np.array_equal(model.scores_, other.scores_)
+    weights = torch.arange(1, 1 + EDGES.shape[1]).to(half)
+    found, other = (
+        graph.raw_adjacency(EDGES, weights=each) for each in (weights, weights.float())
+    )
+    assert (found != other).nnz == 0
+
+
+@pytest.mark.parametrize("form", ["list", "missing", "list of rows"])
+def test_labels_in_a_list_of_tensors_are_scored_by_value(form):
+    labels = [torch.tensor(int(code)) for code in CODES]
+    if form == "missing":
+        labels = [label if t else None for label, t in zip(labels, TRAIN, strict=True)]
+    if form == "list of rows":
+        labels = [label[None] for label in labels]
+    model = fitted(EDGES, labels, TRAIN, kernel=None)
+    other = fitted(EDGES, CODES, TRAIN, kernel=None)
+    assert np.array_equal(model.classes_, other.classes_)
+    assert np.array_equal(model.scores_, other.scores_)
+    nodes = np.flatnonzero(TEST)
+    assert model.score(nodes, [torch.tensor(int(c)) for c in CODES[TEST]]) == (
+        other.score(nodes, CODES[TEST])
+    )
+
+
+@ITS_REMARKS
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
+def test_sparse_tensors_are_refused_with_what_serves(layout):
+    ends = torch.tensor(np.concatenate([EDGES, EDGES[::-1]], axis=1))
+    sparse = torch.sparse_coo_tensor(ends, torch.ones(ends.shape[1]), (N, N))
+    sparse = sparse.to_sparse_csr() if layout == "sparse_csr" else sparse.coalesce()
+    for call in (
+        lambda: fitted(sparse, CODES, TRAIN),
+        lambda: fitted(EDGES, CODES, TRAIN, sparse),
+        lambda: graph.raw_adjacency(sparse),
+    ):
+        with pytest.raises(TypeError, match=f"sparse tensor, got .*{layout}; pass a"):
+            call()
+
+
+def test_a_graph_of_several_node_types_is_refused_with_what_makes_one():
+    several = HeteroData()
+    several["paper"].num_nodes = N
+    several["paper", "cites", "paper"].edge_index = torch.tensor(EDGES)
+    with pytest.raises(
+        TypeError, match="one type of nodes, got HeteroData; its to_hom"
+    ):
+        fitted(several, CODES, TRAIN, kernel=None)
+    with pytest.raises(
+        TypeError, match=r"edges must be an edge index.* got HeteroData"
+    ):
+        graph.raw_adjacency(several)
+    one = several.to_homogeneous()
+    model = fitted(one, CODES, TRAIN, kernel=None)
+    other = fitted(EDGES, CODES, TRAIN, kernel=None)
+    assert np.array_equal(model.scores_, other.scores_)
+
+
+def test_weights_that_pyg_takes_from_networkx_are_a_warning_until_they_are_passed():
+    weights = np.random.default_rng(0).uniform(0.5, 2, EDGES.shape[1])
+    heavy = nx.Graph()
+    heavy.add_nodes_from(range(N))
+    heavy.add_weighted_edges_from(zip(*EDGES.tolist(), weights, strict=True))
+    data = from_networkx(heavy)
+    with pytest.warns(UserWarning, match="^weight has a number for each edge"):
+        plain = fitted(data, CODES, TRAIN, kernel=None)
+    other = fitted(EDGES, CODES, TRAIN, kernel=None)
+    assert np.allclose(plain.scores_, other.scores_, atol=1e-12)
+    model = fitted(data, CODES, TRAIN, kernel=None, weights=data.weight)
+    other = fitted(heavy, CODES, TRAIN, kernel=None)
+    assert np.allclose(model.scores_, other.scores_, atol=1e-6)
+
+
+def test_frames_of_pandas_are_read_whatever_their_columns():
+    mixed = pd.DataFrame({"a": np.arange(N), "b": X[:, 0] > 0, "c": X[:, 1]})
+    nullable = mixed.convert_dtypes()
+    plain = mixed.to_numpy(float)
+    labels = pd.Series(np.where(TRAIN, CODES, -1)).astype("Int64").replace(-1, pd.NA)
+    mask = pd.Series(TRAIN).astype("boolean")
+    other = fitted(EDGES, CODES, TRAIN, plain)
+    for x in (mixed, nullable):
+        for given in (labels, pd.DataFrame({"y": labels})):
+            model = fitted(EDGES, given, mask, x)
+            assert np.array_equal(model.scores_, other.scores_)
+    edges = pd.DataFrame(EDGES).astype("Int64")
+    assert (graph.raw_adjacency(edges) != graph.raw_adjacency(EDGES)).nnz == 0
+    nullable.loc[3, "a"] = pd.NA
+    with pytest.raises(
+        TypeError, match=r"features must hold real .* got <NA> in row 3"
+    ):
+        fitted(EDGES, labels, mask, nullable)
+    with pytest.raises(TypeError, match=r"features must hold real .* got 'x' in row 0"):
+        fitted(EDGES, labels, mask, mixed.assign(d="x"))
+    mask[5] = pd.NA
+    with pytest.raises(TypeError, match=r"train_mask must be .* got <NA> in row 5"):
+        fitted(EDGES, CODES, mask, plain)
 
 
 @pytest.mark.parametrize("form", ["pair", "dict and labels", "of PyG"])

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 from hypothesis import strategies
 
-from gnnrp import graph
+from gnnrp import graph, spmm
 from gnnrp.graph import normalize, normalized_adjacency, raw_adjacency
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "propagation.json").read_text())
@@ -403,6 +403,75 @@ def test_a_stored_zero_of_a_sparse_matrix_is_no_edge(dtype):
     np.testing.assert_array_equal(found, built(PATH[:, :1], 3))
 
 
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("values", [[1, 1, 1], [1, 1, 5], [1, -1, 5]])
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.float32, np.float64])
+def test_repeated_entries_of_a_sparse_matrix_are_summed_in_every_format(
+    values, dtype, directed
+):
+    entries = (np.array(values).astype(dtype), ([0, 0, 1], [1, 1, 2]))
+    coo = scipy.sparse.coo_array(entries, (3, 3))
+    repeated = scipy.sparse.csr_array(
+        (coo.data, coo.col, np.array([0, 2, 3, 3])), (3, 3)
+    )
+    expected = coo.toarray().astype(float)
+    expected = expected if directed else expected + expected.T
+    for form in (coo, coo.tocsr(), coo.tocsc(), repeated, scipy.sparse.coo_matrix(coo)):
+        np.testing.assert_array_equal(raw(form, directed=directed), expected)
+    assert coo.nnz == repeated.nnz == 3  # the caller's stay as they are
+
+
+def test_a_sum_of_small_integers_does_not_wrap_around():
+    entries = (np.full(3, 100, np.int8), ([0, 0, 1], [1, 1, 2]))
+    coo = scipy.sparse.coo_array(entries, (3, 3))
+    np.testing.assert_array_equal(raw(coo), built(PATH, 3, [200.0, 100.0]))
+    found = spmm.to_scipy(coo).toarray()
+    np.testing.assert_array_equal(found, [[0, 200, 0], [0, 0, 100], [0, 0, 0]])
+
+
+ULP = 0.1 + 0.2  # the float after 0.3
+
+
+def test_directions_that_differ_by_rounding_are_averaged():
+    w = scipy.sparse.csr_array(np.array([[0, 0.3, 0], [ULP, 0, 2], [0, 2, 0]]))
+    edges, weights = np.array([[0, 1, 1, 2], [1, 0, 2, 1]]), [ULP, 0.3, 2, 2]
+    for found in (raw(w), raw(edges, weights=weights), raw(-w, signed=True) * -1):
+        np.testing.assert_array_equal(found, found.T)
+        np.testing.assert_allclose(found, built(PATH, 3, [0.3, 2.0]), rtol=2e-16)
+    np.testing.assert_array_equal(raw(w, directed=True), w.toarray())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "other", "same"),
+    [
+        (np.float64, 1 + 2e-16, True),
+        (np.float64, 1 + 4e-15, False),
+        (np.float32, 1 + 1.2e-7, True),
+        (np.float32, 1 + 1e-6, False),
+        (np.float16, 1 + 1e-3, False),
+        (jnp.bfloat16, 1 + 8e-3, False),
+    ],
+)
+def test_rounding_is_that_of_the_precision_of_the_weights(dtype, other, same):
+    weights = np.array([1, other]).astype(dtype)
+    assert weights[0] != weights[1]
+    edges = np.array([[0, 1], [1, 0]])
+    if same:
+        assert raw(edges, weights=weights)[0, 1] == pytest.approx(1, rel=2e-7)
+    else:
+        with pytest.raises(ValueError, match="between 0 and 1 is stored 2 times"):
+            raw(edges, weights=weights)
+
+
+def test_a_stored_zero_is_no_edge_of_what_is_made_of_a_matrix():
+    entries = ([0.0, 1, 0, 1], ([0, 1, 1, 2], [1, 2, 0, 1]))
+    w = scipy.sparse.coo_array(entries, (3, 3)).tocsr()
+    assert w.nnz == 4
+    assert normalize(w, self_loops=0).nnz == 2
+    assert int(graph.to_jraph(w).n_edge[0]) == 2
+    assert graph.thinned(w, drop=0).nnz == 2
+
+
 def test_a_sparse_matrix_with_both_directions_unequal_is_refused():
     w = scipy.sparse.csr_array(np.array([[0.0, 1], [2, 0]]))
     with pytest.raises(ValueError, match=r"between 0 and 1 .* from 1.0 to 2.0"):
@@ -451,6 +520,36 @@ def test_a_networkx_multigraph_without_weights_counts_each_edge_once():
     )
 
 
+@pytest.mark.parametrize("directed", [True, False])
+def test_networkx_edges_are_combined_before_they_count_both_ways(directed):
+    several = nx.MultiGraph()
+    several.add_weighted_edges_from([
+        (0, 1, 1.0),
+        (1, 0, 2.0),
+        (1, 2, 3.0),
+        (2, 2, 4.0),
+    ])
+    found = raw(several, duplicates="sum", directed=directed, keep_loops=True)
+    np.testing.assert_array_equal(found, nx.to_numpy_array(several))
+    np.testing.assert_array_equal(found, [[0, 3, 0], [3, 0, 3], [0, 3, 4]])
+    for rule, weight in (("max", 2.0), ("min", 1.0)):
+        found = raw(several, duplicates=rule, directed=directed)
+        np.testing.assert_array_equal(found, built(PATH, 3, [weight, 3.0]))
+    with pytest.raises(ValueError, match="between 0 and 1 is stored 2 times, with"):
+        raw(several, directed=directed)
+
+
+@pytest.mark.parametrize("rule", [None, "sum", "max", "min"])
+def test_a_networkx_graph_without_repeated_edges_needs_no_rule(rule):
+    weighted = nx.Graph()
+    weighted.add_weighted_edges_from([(0, 1, 4.0), (2, 1, 1.0)])
+    expected = built(PATH, 3, [4.0, 1.0])
+    np.testing.assert_array_equal(raw(weighted, duplicates=rule), expected)
+    found = raw(nx.DiGraph(weighted), duplicates=rule or "max")
+    scale = 2 if rule == "sum" else 1  # a DiGraph stores each direction
+    np.testing.assert_array_equal(found, scale * expected)
+
+
 def test_networkx_weights_are_named_by_their_attribute():
     weighted = nx.Graph()
     weighted.add_edge(0, 1, weight=4.0, length=3.0)
@@ -477,7 +576,8 @@ def test_an_empty_networkx_graph_has_no_edges():
 @pytest.mark.parametrize("directed", [True, False])
 def test_a_graphs_tuple_gives_edges_nodes_and_on_request_weights(directed):
     given = graphs_tuple(DIRECTED, 6, WEIGHTS)
-    found = raw(given, directed=directed)
+    with pytest.warns(UserWarning, match='edges has a number .* pass weights="edges"'):
+        found = raw(given, directed=directed)
     np.testing.assert_array_equal(found, built(DIRECTED, 6, directed=directed))
     found = raw(given, weights="edges", directed=directed)
     expected = built(DIRECTED, 6, WEIGHTS, directed=directed)

@@ -1,9 +1,11 @@
 """Homophily counted three ways, on graphs small enough to count by hand."""
 
 import generators
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from jax.experimental import sparse
 
 from gnnrp import datasets, graph
 from gnnrp.kernels import alignment, homophily
@@ -26,6 +28,31 @@ def test_each_direction_counts_for_itself():
     labels = np.array([0, 0, 1, 0])
     assert homophily.by_edges(A, labels) == 2 / 3
     assert homophily.by_nodes(A, labels) == 3 / 4
+
+
+ZERO = ([0.0, 1, 0, 1], ([0, 1, 1, 2], [1, 2, 0, 1]))
+
+
+@pytest.mark.parametrize("form", ["coo", "csr", "bcoo", "repeated"])
+def test_a_stored_zero_is_no_edge(form):
+    entries, labels = ZERO, np.array([0, 0, 1])
+    if form == "repeated":  # 2 - 2 on (0, 1), 1 + 1 on (1, 2)
+        entries = ([2.0, -2, 1, 1], ([0, 0, 1, 1], [1, 1, 2, 2]))
+    A = scipy.sparse.coo_array(entries, (3, 3))
+    if form == "csr":
+        A = A.tocsr()
+    if form == "bcoo":
+        A = sparse.BCOO(
+            (jnp.asarray(entries[0]), jnp.asarray(entries[1]).T), shape=(3, 3)
+        )
+    assert homophily.by_edges(A, labels) == 0
+    assert homophily.by_nodes(A, labels) == 0
+
+
+def test_an_edge_that_is_stored_twice_counts_once():
+    entries = (np.ones(3), np.array([1, 1, 2]), np.array([0, 2, 3, 3]))
+    A = scipy.sparse.csr_array(entries, (3, 3))  # 0 - 1 twice, 1 - 2
+    assert homophily.by_edges(A, np.array([0, 0, 1])) == 1 / 2
 
 
 def test_without_an_edge_there_is_no_share():

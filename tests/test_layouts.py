@@ -62,3 +62,18 @@ def test_a_product_in_named_parts_is_the_product():
 def test_parts_that_are_not_there_are_refused(part, num_parts, message):
     with pytest.raises(ValueError, match=message):
         layouts.from_parts(np.array(part, int), num_parts)
+
+
+def test_a_stored_zero_is_no_neighbor_that_a_part_lacks():
+    entries = (np.array([0.0, 1, 1]), ([0, 1, 2], [2, 0, 3]))
+    csr = scipy.sparse.coo_array(entries, (4, 4)).tocsr()
+    layout = layouts.from_parts(np.array([0, 0, 1, 1]), 2)
+    assert layouts.halos(csr, layout).received == 0
+    hub = scipy.sparse.csr_array((4, 4), dtype=float).tolil()
+    hub[0, :] = 1
+    zeros = hub.tocsr()
+    zeros.data[:] = 0  # a hub without edges weighs no more than others
+    empty = scipy.sparse.csr_array((4, 4))
+    for matrix in (zeros, empty):
+        found = layouts.balanced(matrix, 2, reorder=False)
+        assert found.place.tolist() == [0, 1, 2, 3]

@@ -136,3 +136,17 @@ def test_tiles_are_cut_as_small_as_the_memory_allows():
     every = np.arange(64)
     found = local.gcn(P, X, every, every, depth=2, max_bytes=6 * 8 * 16**2)
     assert_blocks(found, P, X, every, every, depth=2)
+
+
+def test_a_stored_zero_is_no_neighbor_within_reach():
+    n = 64
+    zeros = scipy.sparse.eye_array(n, format="lil")
+    zeros[0, :] = 2
+    zeros = zeros.tocsr()
+    zeros.data[zeros.data == 2] = 0
+    X = np.random.default_rng(0).standard_normal((n, 3))
+    alone = scipy.sparse.diags_array(np.r_[0.0, np.ones(n - 1)], format="csr")
+    settings = {"depth": 2, "max_bytes": 6 * 8 * 4}
+    found = local.gcn(zeros, X, [0, 1], [1, 2], **settings)
+    expected = local.gcn(alone, X, [0, 1], [1, 2], **settings)
+    np.testing.assert_array_equal(found.ntk, expected.ntk)

@@ -161,6 +161,32 @@ def test_the_input_is_left_as_it_was():
     np.testing.assert_array_equal(csr.indices, [2, 0, 1, 1])
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("kind", ["symmetric", "nonsymmetric"])
+@backends
+def test_a_matrix_of_half_precision_is_prepared_in_it(backend, kind, dtype):
+    dense = jnp.asarray(entries(kind), dtype)
+    matrix = spmm.prepare(sparse.BCOO.fromdense(dense), backend=backend)
+    assert matrix.data.dtype == dtype
+    v = right_side(N, dtype=dtype)
+    expected = dense.astype(jnp.float32) @ v.astype(jnp.float32)
+    np.testing.assert_array_equal(product(matrix, v), expected.astype(dtype))
+
+
+def test_sums_beyond_half_precision_are_refused_and_in_single_are_sums():
+    index = jnp.array([[0, 1], [0, 1], [1, 0]])
+    twice = sparse.BCOO((jnp.full(3, 4e4, jnp.float16), index), shape=(2, 2))
+    assert spmm.to_scipy(twice).toarray()[0, 1] == 80_000
+    with pytest.raises(ValueError, match="must be finite, and row 0 has one that is"):
+        spmm.prepare(twice)
+
+
+def test_entries_of_equal_indices_are_summed_without_wrapping_around():
+    index = jnp.array([[0, 1], [0, 1], [1, 0]])
+    small = sparse.BCOO((jnp.full(3, 100, jnp.int8), index), shape=(2, 2))
+    np.testing.assert_array_equal(spmm.to_scipy(small).toarray(), [[0, 200], [100, 0]])
+
+
 @pytest.mark.parametrize("dtype", [bool, np.int32])
 def test_entries_that_are_no_floats_become_floats(dtype):
     dense = (entries("symmetric") != 0).astype(dtype)

@@ -130,11 +130,13 @@ def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
     NaN where unknown.
 
     Raises:
-        ValueError: a label that is no class, or none where a mask needs one.
+        ValueError: a label that is no class or is masked, or none where a mask needs
+            one.
         TypeError: no data set.
     """
     _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     labels = dataset.labels
+    _checks.plain("labels", labels)
     if labels.ndim == 2:
         return labels.astype(np.float32)
     if dataset.metric == "roc_auc":

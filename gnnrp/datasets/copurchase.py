@@ -58,7 +58,7 @@ def read(folder: Path, name: str, *, seed: int = 0) -> Dataset:
             msg = f"shapes {adjacency.shape}, {features.shape} for {num_nodes} labels"
             raise ValueError(msg)
         senders = np.repeat(np.arange(num_nodes), np.diff(adjacency.indptr))
-        pairs = np.stack([senders, adjacency.indices], axis=1)
+        pairs = np.stack([senders, adjacency.indices], axis=1)[adjacency.data != 0]
     return Dataset(
         name=name,
         edges=_validate.edges(pairs, num_nodes),

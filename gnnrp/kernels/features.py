@@ -174,7 +174,10 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
     """
     _checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
     if np.any(np.asarray(kernel.scale) != 1):
-        msg = "the kernel is normalized already; build it with normalized=False"
+        msg = (
+            "the kernel is normalized already; features.build(x, normalized=False) "
+            "makes one that is not"
+        )
         raise ValueError(msg)
     gram = matrix(kernel)
     scale = checked_scale(np.asarray(jnp.sum(gram, axis=1)))
@@ -234,8 +237,8 @@ def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         where = int(np.argmin(usable))
         msg = (
             f"the kernel's row {where} sums to {sums[where]}, which no square root "
-            "scales; take a kernel with positive, finite row sums, another gamma, or "
-            "(in Python) normalized=False"
+            "scales; take a kernel with positive, finite row sums or another gamma; in "
+            "Python, features.build(x, normalized=False) leaves the rows as they are"
         )
         raise ValueError(msg)
     return 1 / np.sqrt(sums)

@@ -38,7 +38,8 @@ def by_edges(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
     entry counts. NaN without an edge that counts.
 
     Args:
-        adjacency: its entries are the edges, BCOO or scipy sparse; weights are ignored.
+        adjacency: its nonzero entries are the edges, BCOO or scipy sparse; weights are
+            ignored.
         labels: of all nodes.
 
     Raises:
@@ -58,7 +59,8 @@ def by_nodes(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
     are.
 
     Args:
-        adjacency: row i has the neighbors of node i; BCOO or scipy sparse.
+        adjacency: the nonzero entries of row i are the neighbors of node i; BCOO or
+            scipy sparse.
         labels: of all nodes.
 
     Raises:
@@ -91,5 +93,6 @@ def _checked(adjacency: Any, labels: Any) -> tuple[Any, np.ndarray]:
         TypeError: not sparse, or labels that are not whole numbers.
     """
     csr: Any = spmm.to_scipy(adjacency)
+    csr.eliminate_zeros()
     _checks.square("the adjacency", csr)
     return csr, _checks.labels("labels", labels, csr.shape[0])

@@ -96,7 +96,7 @@ def gcn(
     max_bytes = _checks.count("max_bytes", max_bytes, 0, 2**62)
     P: Any = spmm.to_scipy(adjacency)
     _checks.square("the adjacency", P)
-    P.sum_duplicates()
+    P.eliminate_zeros()  # which would be neighbors of a tile
     own, other = (
         _checks.node_ids(name, side, P.shape[0]).astype(np.int32)
         for name, side in (("rows", rows), ("columns", columns))

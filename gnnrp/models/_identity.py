@@ -30,6 +30,7 @@ def check(rule: Any, data: Any, num_seeds: int | None) -> None:
         raise ValueError(msg)
     if rule.patience is not None:
         _checks.count("patience", rule.patience, 0)
+    _checks.plain("x", data.x)
     targets = _arrays.real("targets", data.targets)
     if targets.ndim != 2:
         msg = (

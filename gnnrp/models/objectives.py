@@ -143,6 +143,7 @@ def _masked(
     Raises:
         ValueError: other shapes.
     """
+    _checks.plain("targets", targets)
     if jnp.shape(targets) != logits.shape:
         msg = (
             f"targets must have shape {logits.shape}, as the logits, got "

@@ -81,7 +81,7 @@ def factorize(
         msg = (
             f"exact trajectories need a symmetric similarity; S_XX differs from its "
             f"transpose by {asymmetry:.3g}, its largest entry is {scale:.3g}; "
-            'use method="iterate"'
+            'residual.run(..., method="iterate") takes any'
         )
         raise ValueError(msg)
     S_XX = (S_XX + S_XX.T) / 2

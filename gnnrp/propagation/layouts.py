@@ -64,6 +64,7 @@ def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
         TypeError: not sparse.
     """
     csr = spmm.to_scipy(adjacency)
+    csr.eliminate_zeros()
     _checks.square("the adjacency", csr)
     num_nodes = csr.shape[0]
     parts = _checks.count("parts", parts, 1, num_nodes)
@@ -157,6 +158,7 @@ def placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
     """
     _checks.instance("layout", layout, Layout, "layouts.balanced makes one")
     coo = spmm.to_scipy(adjacency).tocoo()
+    coo.eliminate_zeros()  # which would be neighbors that a part lacks
     num_nodes = len(layout.place)
     if coo.shape != (num_nodes, num_nodes):
         msg = f"the layout is of {num_nodes} nodes, the matrix of shape {coo.shape}"

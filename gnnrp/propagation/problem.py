@@ -60,14 +60,16 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
         initial: F_0, (n, c) or (s, n, c), or None.
 
     Raises:
-        ValueError: shapes that do not fit, infinite targets, a split without a training
-            node whose target is known, a training node that is also in another part.
+        ValueError: shapes that do not fit, infinite or masked targets, a split without
+            a training node whose target is known, a training node that is also in
+            another part.
         TypeError: masks that are not boolean, or not three.
     """
     split = as_split(split)
     if isinstance(targets, jax.Array) and not targets.is_fully_replicated:
         return _shared(targets, split, initial)
-    y = np.asarray(targets)
+    _checks.plain("targets", targets)
+    y = _checks.as_array(targets)
     if y.ndim != 2 or not np.issubdtype(y.dtype, np.floating):
         hint = ".astype(float)" if y.ndim == 2 else "jax.nn.one_hot(labels, c)"
         msg = (

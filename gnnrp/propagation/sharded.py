@@ -235,6 +235,7 @@ def spread(
         TypeError: no layout.
     """
     _checks.instance("layout", layout, Layout, "layouts.balanced makes one")
+    _checks.plain("values", values)
     values = np.asarray(values)
     axis = _checks.count("axis", axis, -values.ndim, values.ndim - 1) % values.ndim
     shape = list(values.shape)
