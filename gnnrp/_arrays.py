@@ -8,9 +8,14 @@ import numpy as np
 import scipy.sparse
 from jax.core import Tracer
 from jax.experimental import sparse
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from gnnrp import _checks
+
+ROUND_OFF = 1e3
+"""Units of round-off by which mirror images may differ in a symmetric matrix."""
+
+_ROWS = 1024  # of a block that is compared with its mirror image
 
 
 def real(name: str, given: Any) -> Array:
@@ -102,3 +107,31 @@ def entries(data: np.ndarray) -> np.ndarray:
     if jnp.issubdtype(data.dtype, jnp.floating):
         return data.astype(np.float32) if data.itemsize < 4 else data
     return data if data.dtype == bool else data.astype(np.float64)
+
+
+def asymmetric_pair(matrix: Float[Any, "n n"], eps: float) -> tuple[int, int] | None:
+    """Return a pair (i, j) with M_ij != M_ji beyond round-off; None if there is none.
+
+    M_ij and M_ji may differ by 1,000 ε sqrt(r_i r_j), r_i the largest entry of row and
+    column i: the limit depends on the two nodes alone, neither on n nor on M elsewhere.
+
+    Args:
+        matrix: M, compared on the host, a block of rows at a time; NaN differs.
+        eps: ε.
+    """
+    M = np.asarray(matrix)
+    starts = range(0, len(M), _ROWS)
+    by_row = [np.abs(M[i : i + _ROWS]).max(axis=1) for i in starts]
+    by_column = [np.abs(M[:, i : i + _ROWS]).max(axis=0) for i in starts]
+    if not by_row:
+        return None
+    scale = np.maximum(np.concatenate(by_row), np.concatenate(by_column))
+    root = np.sqrt(scale.astype(np.float64))
+    for i in starts:
+        block, mirrored = M[i : i + _ROWS], M[:, i : i + _ROWS].T
+        allowed = ROUND_OFF * eps * root[i : i + _ROWS, None] * root
+        differs = ~(np.abs(block - mirrored) <= allowed)
+        if differs.any():
+            row, column = np.unravel_index(np.argmax(differs), differs.shape)
+            return i + int(row), int(column)
+    return None

@@ -8,25 +8,32 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _arrays, _checks
 
+_DIGITS = 36  # of the mantissa: between the round-off of a run and real differences
+
 
 def accuracy(
     scores: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
 ) -> Float[Array, ""]:
     """Return the share of the masked rows whose largest score is the target's.
 
-    Ties go to the first class, so a row that no label reached counts as class 0. NaN if
-    the mask is empty or the largest score is NaN or infinite, so that a diverged run
-    never wins.
+    Ties go to the first class that some row of the targets has, masked or not, so a row
+    of zeros counts as that class, never as an absent one. NaN if the mask is empty or
+    the largest score is NaN or infinite, so that a diverged run never wins.
 
     Raises:
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
     """
     scores, mask = _checked(scores, targets, mask)
-    hits = jnp.argmax(scores, axis=-1) == jnp.argmax(targets, axis=-1)
-    share = jnp.sum(hits & mask) / jnp.sum(mask)
+    labels = jnp.argmax(targets, axis=-1)
+    present = jnp.zeros(scores.shape[1], bool).at[labels].set(True)
+    largest = scores == jnp.max(scores, axis=-1, keepdims=True)
+    winners = largest & present[None, :]
+    hits = jnp.any(winners, axis=-1) & (jnp.argmax(winners, axis=-1) == labels)
+    count, total = jnp.sum(hits & mask), jnp.sum(mask)
+    share = count.astype(scores.dtype) / jnp.maximum(total, 1).astype(scores.dtype)
     finite = jnp.isfinite(jnp.max(scores, initial=-jnp.inf))
-    return jnp.where(finite, share, jnp.nan).astype(scores.dtype)
+    return _or_nan(share, finite & (total > 0))
 
 
 def roc_auc(
@@ -47,30 +54,32 @@ def roc_auc(
     if scores.dtype not in {jnp.dtype("float32"), jnp.dtype("float64")}:
         scores = scores.astype(jnp.float32)
     known = mask[:, None] & jnp.isfinite(targets)
-    areas = jax.vmap(_area, in_axes=1)(scores, known & (targets > 0), known)
-    defined = jnp.isfinite(areas)
-    mean = jnp.sum(jnp.where(defined, areas, 0)) / jnp.sum(defined, dtype=areas.dtype)
+    areas, defined = jax.vmap(_area, in_axes=1)(scores, known & (targets > 0), known)
+    count = jnp.sum(defined, dtype=areas.dtype)
+    mean = jnp.sum(jnp.where(defined, areas, 0)) / jnp.maximum(count, 1)
     finite = jnp.isfinite(jnp.max(scores, initial=-jnp.inf))
-    return jnp.where(finite, mean, jnp.nan).astype(scores.dtype)
+    return _or_nan(mean, finite & (count > 0))
 
 
 def roc_auc_to_round_off(
     scores: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
 ) -> Float[Array, ""]:
-    """Return ``roc_auc`` of scores rounded to ε^(2/3) of the largest of their task.
+    """Return ``roc_auc`` of scores in float64 taken to 36 binary digits.
 
-    ε is that of the dtype: 2e-5 in float32, 4e-11 in float64. Nodes that a graph's
-    symmetry gives one score are then tied, where else round-off would rank them.
+    Two scores tie if they agree to 36 digits each: to 1.5e-11 of themselves, whatever
+    the other scores are. Nodes that a graph's symmetry gives one score then tie, where
+    round-off would rank them. Scores in float32 are ranked as they are; run in float64
+    where ties matter.
 
     Raises:
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
     """
     scores, mask = _checked(scores, targets, mask)
-    largest = jnp.max(jnp.abs(scores), axis=0, initial=0)
-    unit = largest * jnp.finfo(scores.dtype).eps ** (2 / 3)
-    rounded = jnp.where(unit > 0, jnp.round(scores / unit), scores)
-    return roc_auc(rounded, targets, mask)
+    if scores.dtype == jnp.float64:
+        rounded = jax.lax.reduce_precision(scores, 11, _DIGITS)
+        scores = jnp.where(jnp.isfinite(rounded), rounded, scores)
+    return roc_auc(scores, targets, mask)
 
 
 def by_name(name: str) -> Callable:
@@ -106,10 +115,21 @@ def _checked(
     return _arrays.floating("scores", scores), mask
 
 
+def _or_nan(value: Float[Array, ""], defined: Bool[Array, ""]) -> Float[Array, ""]:
+    """Return the value, or NaN if it is not defined.
+
+    The NaN comes from outside of the computation, so that ``jax.debug_nans`` allows it.
+    """
+    return jnp.where(defined, value, jnp.asarray(jnp.nan, value.dtype))
+
+
 def _area(
     scores: Float[Array, " n"], positive: Bool[Array, " n"], known: Bool[Array, " n"]
-) -> Float[Array, ""]:
-    """Mann-Whitney: over the positives, the negatives below and half of those equal."""
+) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """Mann-Whitney: over the positives, the negatives below and half of those equal.
+
+    Also return whether there are positives and negatives.
+    """
     negative = known & ~positive
     keys = _ordered_integers(scores)
     # What is not negative goes to the end, above every finite score.
@@ -119,8 +139,9 @@ def _area(
     num_positive = jnp.sum(positive, dtype=scores.dtype)
     num_negative = jnp.sum(negative, dtype=scores.dtype)
     # Pairs, up to n^2, overflow int32: add up shares of the negatives instead.
-    share = (below + up_to).astype(scores.dtype) / (2 * num_negative)
-    return jnp.sum(jnp.where(positive, share, 0)) / num_positive
+    share = (below + up_to).astype(scores.dtype) / (2 * jnp.maximum(num_negative, 1))
+    area = jnp.sum(jnp.where(positive, share, 0)) / jnp.maximum(num_positive, 1)
+    return area, (num_positive > 0) & (num_negative > 0)
 
 
 def _ordered_integers(scores: Float[Array, " n"]) -> Int[Array, " n"]:

@@ -207,19 +207,33 @@ def on_support(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
     support = _checks.mask("the support", support, matrix.shape[1])
     if matrix.order is not None:
         support = support[np.asarray(matrix.order[0])]
-    columns, rows = (np.asarray(part) for part in matrix.pattern[1::-1])
-    pointers = rows
-    if matrix.backend != "bcsr":  # which holds the row of each entry instead
-        pointers = np.searchsorted(rows, np.arange(matrix.shape[0] + 1))
-    kept = support[columns]
-    pointers = np.concatenate([[0], np.cumsum(kept)])[pointers]
-    data, columns = np.asarray(matrix.data)[kept], columns[kept]
+    csr = stored(matrix)
+    kept = support[csr.indices]
+    pointers = np.concatenate([[0], np.cumsum(kept)])[csr.indptr]
+    data, columns = csr.data[kept], csr.indices[kept]
     csr = scipy.sparse.csr_array((data, columns, pointers), matrix.shape)
     if matrix.backend != "bcoo" and not support.all():  # BCOO's indices are unique
         # Where vectors vanish, so that not even an infinite entry is met.
         nowhere = int(np.argmin(support))
         csr = _filled(csr, 1 << max(0, csr.nnz.bit_length() - 4), nowhere)
     return _laid_out(csr, matrix.order, matrix.backend)
+
+
+def stored(matrix: Matrix) -> scipy.sparse.csr_array:
+    """Return the entries on the host, rows and columns in the matrix's own order."""
+    columns, rows = (np.asarray(part) for part in matrix.pattern[1::-1])
+    if matrix.backend != "bcsr":  # which holds row pointers instead of rows
+        rows = np.searchsorted(rows, np.arange(matrix.shape[0] + 1))
+    return scipy.sparse.csr_array(
+        (np.asarray(matrix.data), columns, rows), matrix.shape
+    )
+
+
+def is_symmetric(csr: scipy.sparse.csr_array) -> bool:
+    """Return whether A equals A^T to the last bit, for sorted entries."""
+    csc = csr.tocsc()
+    csc.sort_indices()
+    return _is_symmetric(csr, csc)
 
 
 def rounded(csr: scipy.sparse.csr_array, shape: tuple[int, int]) -> Matrix:
@@ -288,6 +302,8 @@ def iterate(
     v = _arrays.real("V", v)
     num_steps = _checks.count("num_steps", num_steps, 0)
     if not isinstance(matrix, Matrix):
+        if num_steps:  # the loop needs one type throughout
+            v = v.astype(jax.eval_shape(matrix, v).dtype)
         return jax.lax.fori_loop(
             0, num_steps, lambda _, w: update_fn(matrix(w), w, v), v
         )

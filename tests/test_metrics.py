@@ -53,6 +53,15 @@ def test_accuracy_counts_the_hits_among_the_masked(seed, dtype):
     np.testing.assert_allclose(found, expected, rtol=np.finfo(dtype).eps)
 
 
+def test_ties_go_to_the_first_class_and_never_to_an_absent_one():
+    unreached, targets = jnp.zeros((3, 3)), one_hot([1, 2, 2], 3)
+    np.testing.assert_allclose(accuracy(unreached, targets, all_of(3)), 1 / 3)
+    scores = jnp.array([[2.0, 1.0, 2.0]] * 3)  # classes 0 and 2 tie
+    np.testing.assert_allclose(accuracy(scores, targets, all_of(3)), 2 / 3)
+    alone = jnp.array([[2.0, 1.0, 1.0]] * 3)  # not a tie: an error everywhere
+    assert accuracy(alone, targets, all_of(3)) == 0
+
+
 def test_ties_go_to_the_first_class():
     scores = jnp.array([[0.0, 0.0], [0.0, 0.0], [-1.0, 1.0], [1.0, 1.0]])
     targets = one_hot([0, 1, 1, 0], 2)
@@ -112,21 +121,46 @@ def test_negative_zero_ties_with_zero(dtype):
         assert roc_auc(jnp.asarray(scores, dtype), targets, all_of(2)) == 0.5
 
 
-@dtypes
 @pytest.mark.parametrize("seed", SEEDS)
-def test_round_off_does_not_rank_nodes_of_one_score(seed, dtype):
-    scores, targets, mask = tied_problem(seed, dtype=dtype)
+def test_round_off_does_not_rank_nodes_of_one_score_in_float64(seed):
+    scores, targets, mask = tied_problem(seed)
     exact = roc_auc(*map(jnp.asarray, (scores, targets, mask)))
     noise = np.random.default_rng(seed).uniform(-5, 5, scores.shape)
-    noisy = (scores + noise * np.finfo(dtype).eps).astype(dtype)
+    noisy = scores * (1 + noise * np.finfo(float).eps)
     arguments = [jnp.asarray(array) for array in (noisy, targets, mask)]
     assert abs(roc_auc(*arguments) - exact) > 1e-4
-    found = jax.jit(metrics.roc_auc_to_round_off)(*arguments)
-    assert found.dtype == dtype
-    assert found == exact
-    for factor in (1e-30, 1e30):  # the unit follows the scores
-        arguments[0] = jnp.asarray(factor * noisy, dtype)
+    assert jax.jit(metrics.roc_auc_to_round_off)(*arguments) == exact
+    for factor in (1e-30, 1e30):  # digits follow the scores
+        arguments[0] = jnp.asarray(factor * noisy)
         assert metrics.roc_auc_to_round_off(*arguments) == exact
+
+
+by_name = jax.jit(metrics.by_name("roc_auc"))
+
+
+@dtypes
+@pytest.mark.parametrize("gap", [1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize("score", [roc_auc, by_name, metrics.by_name("roc_auc")])
+def test_roc_auc_ranks_scores_that_differ_little(score, gap, dtype):
+    scores = (1 + gap * np.array([0.1, 0.4, 0.35, 0.8])).astype(dtype)
+    targets = jnp.asarray([[0], [0], [1], [1]], dtype)
+    assert score(jnp.asarray(scores)[:, None], targets, all_of(4)) == 0.75
+
+
+@dtypes
+@pytest.mark.parametrize("outlier", [1e6, 1e30])
+@pytest.mark.parametrize("score", [roc_auc, by_name])
+def test_a_large_score_ties_no_others(score, outlier, dtype):
+    scores = jnp.asarray([outlier, 1, 2, 3, 4, 5, 6], dtype)[:, None]
+    targets = jnp.asarray([1, 0, 0, 0, 1, 1, 1], dtype)[:, None]
+    assert score(scores, targets, all_of(7)) == 1
+
+
+def test_the_largest_numbers_are_scores_too():
+    largest = np.finfo(float).max
+    scores = jnp.asarray([[largest], [-largest], [0.0]])
+    targets = jnp.asarray([[1.0], [0.0], [0.0]])
+    assert by_name(scores, targets, all_of(3)) == 1
 
 
 def test_scores_that_are_all_zero_tie():

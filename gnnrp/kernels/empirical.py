@@ -179,6 +179,11 @@ class Product:
     reduce: str = "trace"
     block_size: int = 8  # columns at a time
 
+    @property
+    def is_symmetric(self) -> bool:
+        """True: every reduction of J J^T is."""
+        return True
+
     def __call__(self, v: Float[Array, "q k"]) -> Float[Array, "q k"]:
         """Return Θ V.
 

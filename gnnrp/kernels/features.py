@@ -82,6 +82,11 @@ class FeatureKernel:
     block_size: int = dataclasses.field(metadata={"static": True})
     gram_fn: GramFn = dataclasses.field(metadata={"static": True})
 
+    @property
+    def is_symmetric(self) -> bool | None:
+        """True for the kernels of ``KERNELS``; None, unknown, for other functions."""
+        return True if self.gram_fn in KERNELS.values() else None
+
     def __call__(self, v: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
         """Return the product; memory: one block of rows beside V and the result.
 

@@ -32,6 +32,12 @@ class Distinct:
     gram: Float[Array, "u u"]  # K, scaled
     group: Int[Array, " n"]  # the distinct row of each node
 
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether K is, up to round-off."""
+        eps = float(jnp.finfo(self.gram.dtype).eps)
+        return _arrays.asymmetric_pair(self.gram, eps) is None
+
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return the product; cost: n k + u^2 k.
 
@@ -49,6 +55,11 @@ class Factored:
     """V -> Φ (Φ^T V), PSD by construction."""
 
     factor: Float[Array, "n r"]  # Φ
+
+    @property
+    def is_symmetric(self) -> bool:
+        """True: ΦΦ^T is."""
+        return True
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return the product; cost: 2 n r k.

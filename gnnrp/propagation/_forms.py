@@ -226,9 +226,11 @@ def _krylov_form(
         left = _combine(basis.vectors, split, mix)
         return _in_order(problem, split, places.rest[split], moved, left)
 
+    norms = one.norms[0]  # of the columns: each is as accurate relative to its own
+    weights = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
     return Form(
         modes,
-        np.ones(num_classes * num_vectors),
+        np.repeat(weights, num_vectors),
         fields,
         predictions,
         lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Int, Shaped
 
-from gnnrp import _checks
+from gnnrp import _arrays, _checks
 
 
 class Factorization(NamedTuple):
@@ -72,15 +72,14 @@ def factorize(
         raise ValueError(msg)
     noise = float(np.finfo(columns.dtype).eps)
     S_XX = columns[train_position].astype(np.float64)
-    scale = float(np.abs(S_XX).max(initial=0))
-    if not np.isfinite(scale):
+    if not np.isfinite(S_XX).all():
         msg = "the similarity has entries that are not finite"
         raise ValueError(msg)
-    asymmetry = float(np.abs(S_XX - S_XX.T).max(initial=0))
-    if asymmetry > 1e3 * noise * scale:
+    if (pair := _arrays.asymmetric_pair(S_XX, noise)) is not None:
+        here, there = float(S_XX[pair]), float(S_XX[pair[::-1]])
         msg = (
-            f"exact trajectories need a symmetric similarity; S_XX differs from its "
-            f"transpose by {asymmetry:.3g}, its largest entry is {scale:.3g}; "
+            f"exact trajectories need a symmetric similarity; entry {pair} of S_XX, "
+            f"{here:.4g}, differs from its transpose by {abs(here - there):.3g}; "
             'residual.run(..., method="iterate") takes any'
         )
         raise ValueError(msg)
@@ -258,15 +257,13 @@ def convergence(
     coefficients = _coefficients(factorization, initial_residual)
     values, noise = factorization.eigenvalues, factorization.noise
     smallest, largest = float(values[0]), float(values[-1])
-    tiny = 1e-6 * float(np.linalg.norm(initial_residual))
-    present = np.linalg.norm(coefficients, axis=1) > tiny
+    norms = np.linalg.norm(coefficients, axis=0)  # of each column: scales may differ
+    present = (np.abs(coefficients) > 1e-6 * norms).any(axis=1)
     safe = 2 / largest if largest > noise else np.inf
     negative, zero = values < -noise, np.abs(values) <= noise
     grows = present & (negative | (step_size * values >= 2))
     drift = factorization.rows[:, zero] @ coefficients[zero]
-    drifts = bool(
-        np.abs(drift).max(initial=0) > _drift_floor(factorization, zero, tiny)
-    )
+    drifts = bool((np.abs(drift) > norms * _drift_floor(factorization, zero)).any())
     if negative.any():
         definiteness = "indefinite"
     elif zero.any():
@@ -334,8 +331,8 @@ def _checked_steps(steps: Any, *, whole: bool) -> Shaped[np.ndarray, " t"]:
     return found
 
 
-def _drift_floor(factorization: Factorization, zero: np.ndarray, tiny: float) -> float:
-    """The drift that round-off alone explains, per unit step.
+def _drift_floor(factorization: Factorization, zero: np.ndarray) -> float:
+    """Return the drift that round-off alone explains, per unit step and unit residual.
 
     A null vector q of S_XX has S[m, X] q = 0 for a PSD S; what is computed of it is at
     most sqrt(noise S_mm), since 2 x 2 minors of a PSD matrix are not negative.
@@ -343,4 +340,4 @@ def _drift_floor(factorization: Factorization, zero: np.ndarray, tiny: float) ->
     if not zero.any():
         return 0.0
     largest_row = float(np.abs(factorization.rows).max(initial=0))
-    return tiny + 10 * np.sqrt(factorization.noise * largest_row)
+    return 1e-6 * largest_row + 10 * np.sqrt(factorization.noise * largest_row)

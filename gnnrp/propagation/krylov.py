@@ -212,18 +212,20 @@ def _change(
     step_size: float,
     num_steps: int,
 ) -> float:
-    """How much the last vectors moved F_t, relative, in the norm of |S_XX|.
+    """Return the relative change of F_t by the last vectors, largest over the columns.
 
-    For a PSD S the other nodes follow: |S[rest, X] x|^2 <= λ_max(S) x^T S_XX x.
+    It is measured in the norm of |S_XX|, and each column relative to itself, so that a
+    column of small targets is as accurate as the others. For a PSD S the other nodes
+    follow: |S[rest, X] x|^2 <= λ_max(S) x^T S_XX x.
     """
     if previous is None:
         return np.inf
     steps = np.unique(np.geomspace(1, num_steps, 24).astype(np.int64))
     theta, Q = current
 
-    def energy(x):  # x^T |T| x, summed over the columns of a split
+    def energy(x):  # x^T |T| x
         modes = np.einsum("scij,tsci->tscj", Q, x)
-        return np.sqrt(np.sum(np.abs(theta) * modes**2 * norms[..., None] ** 2, (2, 3)))
+        return np.sqrt(np.sum(np.abs(theta) * modes**2, axis=3)) * norms
 
     new = _in_basis(
         Q, exact.growth(theta.ravel(), step_size, steps).reshape(-1, *theta.shape)

@@ -83,9 +83,9 @@ def limit(
         symmetric: A is symmetric, which lets conjugate gradients find the limit in far
             fewer products; else (row or column normalization) F <- α A F + (1 - α) Z
             runs until it stands still, and has no reverse mode.
-        tolerance: of the result, relative to Z, about.
-        max_iterations: the most products; where they do not reach the tolerance, the
-            result is NaN.
+        tolerance: of each column of the result, relative to that of Z, about.
+        max_iterations: the most products; a column that does not reach the tolerance
+            by then is NaN.
 
     Raises:
         ValueError: α (where it is a number), the tolerance or the most products out of
@@ -101,31 +101,61 @@ def limit(
     if not isinstance(alpha, Tracer) and not 0 <= _checks.number("alpha", alpha) < 1:
         msg = f"alpha must lie in [0, 1), got {alpha}"
         raise ValueError(msg)
+    if jnp.ndim(start) != 2:
+        msg = f"start must have shape (n, c), got {jnp.shape(start)}"
+        raise ValueError(msg)
+    # The loops need one type throughout.
+    dtype = jax.eval_shape(adjacency, start).dtype
+    start = start.astype(jnp.promote_types(dtype, start.dtype))
+    solve = _by_conjugate_gradients if symmetric else _by_hops
+    return solve(adjacency, start, alpha, tolerance, max_iterations)
+
+
+def _by_conjugate_gradients(
+    adjacency: LinearMap,
+    start: Float[Array, "n c"],
+    alpha: Scalar,
+    tolerance: float,
+    max_iterations: int,
+) -> Float[Array, "n c"]:
     weight = jnp.asarray(alpha, start.dtype)
-    source = (1 - weight) * start
-    if symmetric:
+
+    def column(source: Float[Array, " n"]) -> Float[Array, " n"]:
+        def system(v: Float[Array, " n"]) -> Float[Array, " n"]:
+            return v - weight * adjacency(v[:, None])[:, 0]
+
         solution, _ = jax.scipy.sparse.linalg.cg(
-            lambda v: v - weight * adjacency(v),
-            source,
-            tol=tolerance,
-            maxiter=max_iterations,
+            system, source, tol=tolerance, maxiter=max_iterations
         )
-        # Conjugate gradients say nothing of their failure, so look.
-        rest = jnp.linalg.norm(source - solution + weight * adjacency(solution))
+        # Conjugate gradients do not report failure.
+        rest = jnp.linalg.norm(source - system(solution))
         reached = rest <= 10 * tolerance * jnp.linalg.norm(source)
         return jnp.where(reached, solution, jnp.nan)
-    # What is left to come is at most the last change times α / (1 - α).
-    enough = tolerance * (1 - weight) * jnp.max(jnp.abs(start))
+
+    return jax.vmap(column, in_axes=1, out_axes=1)((1 - weight) * start)
+
+
+def _by_hops(
+    adjacency: LinearMap,
+    start: Float[Array, "n c"],
+    alpha: Scalar,
+    tolerance: float,
+    max_iterations: int,
+) -> Float[Array, "n c"]:
+    weight = jnp.asarray(alpha, start.dtype)
+    source = (1 - weight) * start
+    # The distance to the limit is at most the last change times α / (1 - α).
+    enough = tolerance * (1 - weight) * jnp.max(jnp.abs(start), axis=0)
 
     def moving(state):
         _, change, count = state
-        return (change > enough) & (count < max_iterations)
+        return jnp.any(change > enough) & (count < max_iterations)
 
     def hop(state):
         old, _, count = state
         new = weight * adjacency(old) + source
-        return new, jnp.max(jnp.abs(new - old)), count + 1
+        return new, jnp.max(jnp.abs(new - old), axis=0), count + 1
 
-    first = (start, jnp.asarray(jnp.inf, start.dtype), 0)
+    first = (start, jnp.full(start.shape[1], jnp.inf, start.dtype), 0)
     end, change, _ = jax.lax.while_loop(moving, hop, first)
     return jnp.where(change <= enough, end, jnp.nan)

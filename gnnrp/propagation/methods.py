@@ -1,11 +1,10 @@
 """How a run takes its steps: which method serves, fits, and sends fewest columns."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from gnnrp import _tracing, memory, peaks, spmm
-from gnnrp.propagation import _forms, losses
+from gnnrp import memory, peaks, spmm
+from gnnrp.propagation import _forms, losses, symmetry
 from gnnrp.propagation.problem import Problem
 from gnnrp.types import LinearMap, ResidualFn
 
@@ -44,8 +43,9 @@ def choose(
         obstacle = "only the squared loss has a closed form"
     elif problem.known is not None:
         obstacle = "some training targets are unknown, so the columns differ in S_XX"
-    elif method != "iterate" and not _is_symmetric(similarity, problem):
-        obstacle = "the similarity is not symmetric"
+    elif method != "iterate":
+        num_nodes, dtype = len(problem.targets), problem.targets.dtype
+        obstacle = symmetry.obstacle(similarity, num_nodes, dtype)
     if method == "exact" and problem.is_shared:
         obstacle = obstacle or _SHARED
     if method != "auto" and obstacle and method != "iterate":
@@ -189,24 +189,3 @@ def _columns(problem: Problem, sizes: peaks.Sizes) -> dict[str, int]:
         columns["krylov"] = vectors * width
     columns["iterate"] = sizes.num_steps * sizes.num_step_sizes * width
     return columns
-
-
-def _is_symmetric(similarity: LinearMap, problem: Problem) -> bool:
-    """Compare <u, S v> with <S u, v> for two random vectors on the nodes."""
-    num_nodes = problem.targets.shape[0]
-    if problem.is_shared:
-        draw = jax.random.normal(jax.random.key(0), (num_nodes, 4))
-    else:
-        draw = np.random.default_rng(0).standard_normal((num_nodes, 4))
-    send = _tracing.as_argument(similarity)
-    gap, size = _asymmetry(send, draw.astype(problem.targets.dtype))
-    eps = np.finfo(problem.targets.dtype).eps
-    return bool(np.all(np.asarray(gap) <= 100 * eps * np.asarray(size)))
-
-
-@_tracing.Jit
-def _asymmetry(similarity, x):
-    Sx = similarity(x)
-    u, v, Su, Sv = x[:, :2], x[:, 2:], Sx[:, :2], Sx[:, 2:]
-    gap = jnp.abs(jnp.sum(u * Sv, axis=0) - jnp.sum(Su * v, axis=0))
-    return gap, jnp.linalg.norm(u, axis=0) * jnp.linalg.norm(Sv, axis=0)

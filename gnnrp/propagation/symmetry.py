@@ -1,0 +1,121 @@
+"""Symmetry of linear maps, decided entry by entry or node by node, never by a norm.
+
+One rule holds for stored entries and for maps that are only known as functions: the
+difference between an entry and its mirror image is compared with the rows and columns
+that both stand in. A single asymmetric pair is found however many nodes there are.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Array, Bool, Float
+
+from gnnrp import _arrays, _tracing, spmm
+from gnnrp.propagation import similarity as maps
+from gnnrp.types import LinearMap
+
+_PROBES = 4
+UNKNOWN = "JAX cannot transpose the similarity, so its symmetry is unknown"
+ASYMMETRIC = "the similarity is not symmetric"
+
+
+def obstacle(similarity: LinearMap, num_nodes: int, dtype: jnp.dtype) -> str | None:
+    """Return the reason why S does not count as symmetric; None if it does.
+
+    Maps with stored entries are decided by these (``of_entries``). Other maps are
+    multiplied with random vectors v, |v_i| in [1, 2] with random signs, and S v is
+    compared with S^T v, the transpose by JAX, at each node: a node may differ by 1,000
+    ε times the largest of its own products. Rounding stays well below. A pair (i, j)
+    whose entries differ by more than 1,000 ε times the norm of row or column i is found
+    with a probability that does not depend on n, and is certain if no other
+    difference in its row offsets it. ε is that of the dtype: 1e-4 times the norm in
+    float32, 2e-13 in float64.
+
+    Args:
+        similarity: S, from ``maps.as_pytree``.
+        num_nodes: n.
+        dtype: of the vectors.
+    """
+    eps = float(jnp.finfo(dtype).eps)
+    found = of_entries(similarity, eps)
+    if found is None:
+        try:
+            send = _tracing.as_argument(similarity)
+            found = bool(_looks_symmetric(send, num_nodes, jnp.dtype(dtype)))
+        except (NotImplementedError, TypeError, ValueError):
+            return UNKNOWN  # a callback or a loop of unknown length
+    return None if found else ASYMMETRIC
+
+
+def of_entries(similarity: LinearMap, eps: float) -> bool | None:
+    """Return whether the stored entries make S symmetric; None if there are none.
+
+    Sparse and dense matrices are compared with their transposes, see
+    ``_arrays.asymmetric_pair``. Walks and restarts are as symmetric as their adjacency,
+    a sandwich as both of its parts. Other maps may state it in an attribute
+    ``is_symmetric``, True or None.
+
+    Args:
+        similarity: S.
+        eps: unit round-off of the run.
+    """
+    if isinstance(similarity, spmm.Matrix):
+        return _sparse_is_symmetric(spmm.stored(similarity), eps)
+    if isinstance(similarity, maps.Dense):
+        return _arrays.asymmetric_pair(similarity.matrix, eps) is None
+    if isinstance(similarity, maps.Power | maps.LazyWalk):
+        is_identity = similarity.power == 0
+        return is_identity or of_entries(similarity.adjacency, eps)
+    if isinstance(similarity, maps.Restart):
+        is_identity = similarity.num_iterations == 0
+        return is_identity or of_entries(similarity.adjacency, eps)
+    if isinstance(similarity, maps.Sandwich):
+        parts = [of_entries(x, eps) for x in (similarity.outer, similarity.inner)]
+        return False if False in parts else None if None in parts else True
+    return getattr(similarity, "is_symmetric", None)
+
+
+def _sparse_is_symmetric(csr: scipy.sparse.csr_array, eps: float) -> bool:
+    """Return whether A = A^T, up to the round-off of ``_arrays.asymmetric_pair``."""
+    if csr.shape[0] != csr.shape[1]:
+        return False
+    if not csr.nnz or spmm.is_symmetric(csr):
+        return True
+    largest = abs(csr)
+    scale = np.maximum(
+        largest.max(axis=0).toarray().ravel(), largest.max(axis=1).toarray().ravel()
+    )
+    gap = scipy.sparse.coo_array(csr - csr.T)
+    root = np.sqrt(scale.astype(np.float64))
+    allowed = _arrays.ROUND_OFF * eps * root[gap.row] * root[gap.col]
+    return bool(np.all(np.abs(gap.data) <= allowed))
+
+
+def _looks_symmetric_impl(
+    similarity: LinearMap, num_nodes: int, dtype: jnp.dtype
+) -> Bool[Array, ""]:
+    like = jax.ShapeDtypeStruct((num_nodes, 1), dtype)
+    transposed = jax.linear_transpose(similarity, like)
+    image = jax.eval_shape(similarity, like).dtype
+
+    def probe(
+        number: Array, found: tuple[Float[Array, "n 1"], Float[Array, "n 1"]]
+    ) -> tuple[Float[Array, "n 1"], Float[Array, "n 1"]]:
+        gap, scale = found
+        size, sign = jax.random.split(jax.random.fold_in(jax.random.key(0), number))
+        v = jax.random.uniform(size, like.shape, dtype, 1, 2)
+        v *= jax.random.rademacher(sign, like.shape, dtype)
+        sent = similarity(v).astype(dtype)
+        (back,) = transposed(v.astype(image))
+        scale = jnp.maximum(scale, jnp.maximum(jnp.abs(sent), jnp.abs(back)))
+        return jnp.maximum(gap, jnp.abs(sent - back)), scale
+
+    none = jnp.zeros(like.shape, dtype)
+    gap, scale = jax.lax.fori_loop(0, _PROBES, probe, (none, none))
+    return jnp.all(gap <= _arrays.ROUND_OFF * jnp.finfo(dtype).eps * scale)
+
+
+_looks_symmetric = _tracing.Jit(
+    _looks_symmetric_impl, static_argnames=("num_nodes", "dtype")
+)
