@@ -14,11 +14,22 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gnnrp import _orbax
 
 _JITTED = type(jax.jit(len))
+_NAMED = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    np.ufunc,
+    jnp.ufunc,
+    jax.custom_jvp,
+    jax.custom_vjp,
+    _JITTED,
+)
 _OF_FLAX = ("parent", "name")  # fields that flax sets itself
 
 
@@ -140,7 +151,7 @@ def _import_name(value: Any) -> str | None:
 
     The main module does not count: another script has another one.
     """
-    if not callable(value):
+    if not isinstance(value, _NAMED):
         return None
     home = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)

@@ -300,7 +300,10 @@ def _restored(
         model = like(last)
         expected = _orbax.plain(model)
         kinds = [each[:2] for each in leaves]
-        if kinds != [_described(leaf)[:2] for leaf in expected.values()]:
+        with _orbax.manager(ocp) as manager:
+            stored = manager.metadata(path).item_metadata.tree
+        stored = [[str(x.dtype), list(x.shape)] for _, x in _in_order(stored)]
+        if not kinds == stored == [_described(x)[:2] for x in expected.values()]:
             _writing.refuse("its arrays have other types or shapes than the run's")
     with _orbax.reading(path), _orbax.manager(ocp) as manager:
         found = manager.restore(path, args=ocp.args.StandardRestore(expected))
@@ -308,6 +311,11 @@ def _restored(
         if [_described(found[name]) for name in expected] != leaves:
             _writing.refuse("its arrays are not those that were saved")
     return last, _orbax.rebuilt(found, model), rows
+
+
+def _in_order(leaves: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return leaves that are named by their numbers."""
+    return sorted(leaves.items(), key=lambda pair: int(pair[0]))
 
 
 def _described(leaf: Any) -> list[Any]:

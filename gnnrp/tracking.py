@@ -331,7 +331,7 @@ def _entry(
 
 
 def _fault(
-    subject: _Subject, settings: Settings, t: int, rows: Any, state: training.State
+    subject: _Subject, settings: Settings, t: int, rows: Any, saved: Any
 ) -> str | None:
     """Return what is wrong with the rows of a checkpoint, None if nothing is.
 
@@ -341,7 +341,7 @@ def _fault(
     fault = _tracked.fault(rows, t, settings.every, len(subject.graphs))
     if fault:
         return fault
-    now = _entry(subject, settings.reduce, state.params, subject.graphs[0])
+    now = _entry(subject, settings.reduce, saved.state.params, subject.graphs[0])
     if not _tracked.are_alike(rows[-1]["graphs"][0], now):
         return "its last look is not at its parameters"
     return None

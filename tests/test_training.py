@@ -200,7 +200,7 @@ def test_a_checkpoint_of_another_run_or_damaged_is_refused(tmp_path):
         run(named | {"width": 6})
     with pytest.raises(ValueError, match="another run: depth was None, is 2"):
         run(named | {"width": 5, "depth": 2})
-    with pytest.raises(ValueError, match="another run: optimizer was .*sgd.*adam"):
+    with pytest.raises(ValueError, match=r"another run: optimizer was .*sgd.*adam"):
         run({"width": 5, "optimizer": "adam"})
     for file in (tmp_path / "c").rglob("*"):
         if file.is_file():

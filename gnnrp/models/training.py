@@ -179,9 +179,13 @@ def run(
         made_with = _identity.identify(rule, data, keys, state, settings)
     losses, diverged = [], np.full(keys.shape[:1] if some else (), -1)
     with checkpoints.Keeper(folder, made_with, checkpoint_seconds, journal) as keeper:
-        find_fault = functools.partial(_resumed.find_fault, rule, data, state, some)
-        resumed = keeper.resumed(lambda _: state, find_fault)
-        state = state if resumed is None else resumed
+        saved = _resumed.make_saved_fn(rule, data, some)
+        begun = state
+        resumed = keeper.resumed(
+            lambda _: saved(begun),
+            lambda t, found: _resumed.find_fault(rule, data, begun, some, t, found),
+        )
+        state = begun if resumed is None else resumed.state
         t = int(state.t)
         if t > num_steps:
             msg = (
@@ -201,9 +205,9 @@ def run(
             if callback:
                 callback(t, state.params)
             if _resumed.is_sound(state, diverged):
-                keeper.offer(t, lambda: state)  # noqa: B023
+                keeper.offer(t, lambda: saved(state))  # noqa: B023
         if _resumed.is_sound(state, diverged):
-            keeper.finish(t, lambda: state)
+            keeper.finish(t, lambda: saved(state))
     return _result(rule, data, state, losses, diverged, some)
 
 
