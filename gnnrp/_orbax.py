@@ -1,11 +1,11 @@
-"""What orbax does for checkpoints, its errors in one sentence, its lines kept back."""
+"""Access to orbax: its errors in one sentence, and none of its log lines."""
 
 import contextlib
 import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gnnrp import _writing
+
 KEPT = 2
+HALF = ".half"
 
 
 @contextlib.contextmanager
-def manager(folder: Path, ocp: Any) -> Iterator[Any]:
-    """Open a folder; orbax's own lines are kept back, as what matters is raised.
-
-    It tells of a half-written checkpoint that it removes, the work of a kill, and of
-    a damaged one, which `reading` names.
-    """
-    options = ocp.CheckpointManagerOptions(
-        max_to_keep=KEPT, enable_async_checkpointing=False
-    )
+def manager(ocp: Any) -> Iterator[Any]:
+    """Open orbax's reader and writer, without its lines: what matters is raised."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        with ocp.CheckpointManager(folder.absolute(), options=options) as opened:
+        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as opened:
             yield opened
     finally:
         logger.setLevel(level)
@@ -38,20 +34,46 @@ def manager(folder: Path, ocp: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged checkpoint ends in into one sentence.
+    """Turn every error of a damaged checkpoint into one sentence.
 
     Raises:
-        ValueError: it cannot be read.
-        MemoryError: no fault of the checkpoint, nor is the next.
-        PermissionError: see above.
+        ValueError: the checkpoint is damaged.
+        MemoryError: it may be whole, and so may be the one before.
+        PermissionError: as well.
     """
     try:
         yield
     except (MemoryError, PermissionError):
         raise
     except Exception as error:
-        msg = f"the checkpoint {path} cannot be read; remove it, to go on from earlier"
+        is_known = isinstance(error, _writing.DamagedError)
+        reason = str(error) if is_known else "it cannot be read"
+        earlier = any(t < int(path.name) for t in steps(path.parent))
+        way = "resume from the previous checkpoint" if earlier else "start anew"
+        msg = f"the checkpoint {path} is damaged ({reason}); delete it to {way}"
         raise ValueError(msg) from error
+
+
+def steps(folder: Path) -> list[int]:
+    """Return the numbers of all checkpoints in a folder, whole or damaged."""
+    names = (path.name for path in folder.iterdir())
+    return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
+
+
+def remove(folder: Path, names: Iterable[str]) -> None:
+    """Delete checkpoints so that a kill leaves none in part under its number."""
+    for name in names:
+        path = folder / name
+        if not name.endswith(HALF):
+            path = path.rename(folder / f"{name}{HALF}")
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Return the names of half-written checkpoints, which a kill leaves."""
+    half = rf"[0-9]+({re.escape(HALF)})?(\.orbax-checkpoint-tmp.*)?"
+    names = [path.name for path in folder.iterdir()]
+    return [n for n in names if re.fullmatch(half, n) and not n.isdecimal()]
 
 
 @contextlib.contextmanager
@@ -68,7 +90,7 @@ def writing(folder: Path, t: int) -> Iterator[None]:
         code = int(code[1]) if code else getattr(error, "errno", None)
         if code is None:
             raise
-        for half in folder.glob(f"{t}.orbax-checkpoint-tmp*"):
+        for half in folder.glob(f"{t}{HALF}*"):
             shutil.rmtree(half, ignore_errors=True)  # it may be what fills the disk
         msg = (
             f"the checkpoint {folder / str(t)} cannot be written "

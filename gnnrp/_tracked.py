@@ -3,9 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +13,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from jaxtyping import Array, Float
 
-from gnnrp import _writing, graph, memory, peaks, records, spmm
+from gnnrp import graph, memory, peaks, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import homophily, structured
 from gnnrp.propagation import similarity
@@ -178,40 +176,44 @@ def claims(
     }
 
 
-class Rows:
-    """Lines of JSON, one a look, kept in a file where there is a folder."""
+def fault(rows: Any, t: int, every: int, num_graphs: int) -> str | None:
+    """Return what is wrong with the looks of a run that stands at step t, or None."""
+    try:
+        steps = [row["step"] for row in rows]
+        entries = [entry for row in rows for entry in row["graphs"]]
+        numbers = [len(row["graphs"]) for row in rows]
+        names = {tuple(sorted(entry)) for entry in entries}
+        values = [x for entry in entries for x in _flat(entry)]
+    except (TypeError, LookupError, AttributeError):
+        return "its looks cannot be read"
+    due = {*range(0, t, every), t}
+    whole = all(type(step) is int for step in steps) and {*steps} >= due
+    if not whole or steps != sorted({*steps}) or steps[-1] != t:
+        return "its looks are not at the steps of the run"
+    if {*numbers} != {num_graphs} or len(names) != 1:
+        return "a look is not at the graphs of the run"
+    if any(type(x) not in {int, float} for x in values):
+        return "a look holds what is no number"
+    return None
 
-    def __init__(self, folder: Path | None, reached: int | None) -> None:
-        """Read what a run left that had reached a step; nothing of one that had none.
 
-        Raises:
-            ValueError: the file and the checkpoints are not of one run.
-        """
-        self._path = None if folder is None else folder / "tracking.jsonl"
-        self.found: list[dict[str, Any]] = []
-        if self._path is None or reached is None:
-            return
-        try:
-            lines = self._path.read_text().splitlines()
-            rows = [json.loads(line) for line in lines]
-            self.found = [row for row in rows if row["step"] <= reached]
-            whole = {row["step"] for row in self.found} >= {0, reached}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            whole = False
-        if not whole:
-            msg = (
-                f"{self._path} does not hold the looks of the run whose checkpoints "
-                "are beside it; restore it, or choose another folder"
-            )
-            raise ValueError(msg)
+def are_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Tell whether two looks at a graph agree, up to other round-off."""
+    pair = [np.array(_flat(entry)) for entry in (one, other)]
+    return (
+        one.keys() == other.keys()
+        and pair[0].shape == pair[1].shape
+        and np.allclose(*pair, 1e-3, 1e-4, equal_nan=True)
+    )
 
-    def add(self, row: dict[str, Any]) -> None:
-        """Add a look, in the place of any that a lost checkpoint had followed."""
-        self.found = [old for old in self.found if old["step"] < row["step"]] + [row]
-        if self._path is None:
-            return
-        lines = [records.dumps(each, indent=None) + "\n" for each in self.found]
-        _writing.write(self._path, "".join(lines).encode())
+
+def _flat(entry: dict[str, Any]) -> list[Any]:
+    """Return the numbers of a look at a graph, by name, and its eigenvalues."""
+    return [
+        x
+        for name in sorted(entry)
+        for x in (entry[name] if name == "eigenvalues" else [entry[name]])
+    ]
 
 
 def largest(theta: np.ndarray) -> list[float]:

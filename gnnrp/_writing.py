@@ -1,4 +1,4 @@
-"""Files written whole or not at all; folders tried beforehand, and vouched for."""
+"""Files written whole or not at all; folders tried beforehand, and sealed."""
 
 import contextlib
 import errno
@@ -7,11 +7,14 @@ import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
-_SUMS = "sha256.json"
+_MANIFEST = "manifest.json"
+_MOST_BYTES = 2**28  # of a manifest
 
 
 def obstacle(folder: Path) -> OSError | None:
@@ -85,30 +88,119 @@ def telling(path: Path) -> Iterator[None]:
         raise told from error
 
 
-def vouch(folder: Path) -> None:
-    """Write what tells the files of a folder from any others: their SHA-256."""
-    content = json.dumps(_sums(folder)).encode()  # before there is one more file
-    write(folder / _SUMS, content)
+class DamagedError(ValueError):
+    """A file or folder that is not the one that was written."""
 
 
-def verify(folder: Path) -> None:
-    """Refuse files that are not as ``vouch`` saw them; whatever, where it saw none.
+def refuse(reason: str) -> NoReturn:
+    """Refuse a damaged file or folder.
+
+    Raises:
+        DamagedError: always.
+    """
+    raise DamagedError(reason)
+
+
+def seal(folder: Path, **known: Any) -> None:
+    """Write ``manifest.json``: what is known of a folder, and a digest of all of it.
+
+    The seal is a SHA-256 of the manifest, which lists the size and SHA-256 of each
+    file. It detects accidents, and files that come from another folder. It is no
+    signature: whoever runs this function on changed files seals them anew.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    made = known | {"files": _files(folder)}  # before there is one more
+    content = json.dumps(made | {"seal": seal_of(made)}).encode()
+    write(folder / _MANIFEST, content)
+
+
+def unseal(folder: Path, **expected: Any) -> dict[str, Any]:
+    """Return the manifest of a folder that is as ``seal`` saw it.
+
+    Args:
+        folder: must hold its manifest and the files listed there, and nothing else.
+        expected: entries that the manifest must have.
+
+    Raises:
+        OSError: a file cannot be read.
+        DamagedError: a file is missing, new or changed; a symbolic link or another
+            special file; a manifest that is missing, changed or of another place.
+    """
+    tree = _tree(folder)
+    size = tree.pop(_MANIFEST, None)
+    if size is None:
+        msg = f"it has no {_MANIFEST}"
+        raise DamagedError(msg)
+    if size > _MOST_BYTES:
+        msg = f"its {_MANIFEST} has {size:,} bytes"
+        raise DamagedError(msg)
+    try:
+        made = json.loads((folder / _MANIFEST).read_bytes())
+        known = made.pop("seal") == seal_of(made)
+        listed = {name: each and each[0] for name, each in made["files"].items()}
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        known = False
+    if not known or any(made.get(name) != expected[name] for name in expected):
+        msg = f"its {_MANIFEST} is not the one that was written there"
+        raise DamagedError(msg)
+    if wrong := sorted(tree.items() ^ listed.items(), key=str):
+        msg = f"{wrong[0][0]!r} is missing, new or of another size"
+        raise DamagedError(msg)
+    for name, each in made["files"].items():
+        if each is not None and each[1] != _sha256(folder / name):
+            msg = f"{name!r} is not the file that was written"
+            raise DamagedError(msg)
+    return made
+
+
+def seal_of(made: Any) -> str:
+    """Return the SHA-256 of plain JSON, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+
+
+def _files(folder: Path) -> dict[str, list[Any] | None]:
+    """Return size and SHA-256 of each file, None for folders.
 
     Raises:
         OSError: one cannot be read.
-        ValueError: one is not as it was, or what ``vouch`` wrote is damaged.
+        DamagedError: a special file.
     """
-    path = folder / _SUMS
-    if path.exists() and json.loads(path.read_text()) != _sums(folder):
-        msg = f"a file in {str(folder)!r} is not the one that was written"
-        raise ValueError(msg)
+    return {
+        name: None if size is None else [size, _sha256(folder / name)]
+        for name, size in _tree(folder).items()
+    }
 
 
-def _sums(folder: Path) -> dict[str, str]:
-    found = {}
-    for path in folder.rglob("*"):
-        if path.is_file() and path.name != _SUMS:
-            with path.open("rb") as file:
-                name = path.relative_to(folder).as_posix()
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+def _tree(folder: Path) -> dict[str, int | None]:
+    """Return the size of each file below a folder, None for folders; follow no link.
+
+    Raises:
+        OSError: a folder cannot be read.
+        DamagedError: a special file.
+    """
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        msg = "it is not a folder"
+        raise DamagedError(msg)
+
+    def refuse(error: OSError) -> NoReturn:
+        raise error
+
+    found: dict[str, int | None] = {}
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        for path in (Path(parent, name) for name in folders + files):
+            status, name = path.lstat(), path.relative_to(folder).as_posix()
+            if stat.S_ISDIR(status.st_mode):
+                found[name] = None
+            elif stat.S_ISREG(status.st_mode):
+                found[name] = status.st_size
+            else:
+                msg = f"{name!r} is neither a file nor a folder"
+                raise DamagedError(msg)
     return found
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,14 +1,23 @@
-"""Checkpoints of long runs by orbax: written atomically, the last two kept.
+"""Checkpoints of long runs: written atomically by orbax, sealed, the last two kept.
 
-A driver offers its state between steps; ``Keeper`` writes it now and then, and once
-more where the run is interrupted. What goes on from a checkpoint ends in the same bits.
+A driver offers its state between steps. ``Keeper`` saves it now and then, and once more
+on an interrupt. A resumed run is bit-identical to an uninterrupted one.
+
+A damaged checkpoint is refused. Its manifest seals the step, the settings and all files
+(``_writing.seal``), and holds type, shape and SHA-256 of each leaf, which are compared
+again after orbax has read them. Drivers then compare the state with its step, and
+recompute what one product or one metric reveals. This detects accidents, and files
+that were edited, moved or copied from another run, with or without a new digest. A
+state that somebody changed on purpose and saved by ``save`` passes if the checks of the
+driver do not see the change: no secret signs the seal.
 """
 
+import contextlib
 import json
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +25,53 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import _checks, _orbax, _writing
+from gnnrp import _checks, _fingerprint, _orbax, _writing
 
 SECONDS = 60.0  # between two checkpoints
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
+
+
+class Journal:
+    """Rows of plain JSON that a run appends to, saved with each of its checkpoints.
+
+    A file of JSON lines shows them. It is written anew from the rows at each change and
+    never read, so that it cannot disagree with the run.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        find_fault: Callable[[int, list[Any], Any], str | None] = lambda *_: None,
+    ) -> None:
+        """Start without rows.
+
+        Args:
+            path: of the file; None: there is none.
+            find_fault: from step, rows and state of a checkpoint, what is wrong with
+                the rows, None if nothing is.
+        """
+        self.rows: list[Any] = []
+        self.find_fault = find_fault
+        self._path = path
+
+    def append(self, row: Any) -> None:
+        """Add a row.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.restore([*self.rows, row])
+
+    def restore(self, rows: list[Any]) -> None:
+        """Take over the rows of a checkpoint.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.rows = rows
+        if self._path is not None:
+            lines = "".join(_line(row) for row in rows)
+            _writing.write(self._path, lines.encode())
 
 
 class Keeper:
@@ -39,7 +91,11 @@ class Keeper:
     """
 
     def __init__(
-        self, folder: Path | None, settings: dict[str, Any], seconds: float = SECONDS
+        self,
+        folder: Path | None,
+        settings: dict[str, Any],
+        seconds: float = SECONDS,
+        journal: Journal | None = None,
     ) -> None:
         """Make the folder.
 
@@ -47,6 +103,7 @@ class Keeper:
             folder: None: nothing is kept.
             settings: plain JSON that a checkpoint must have been made with.
             seconds: between two checkpoints, or fifty times what writing one takes.
+            journal: saved with each checkpoint, and restored with the last one.
 
         Raises:
             OSError: it cannot be made or written.
@@ -58,6 +115,7 @@ class Keeper:
             _check_json(name, value)
         self._folder = None if folder is None else Path(folder)
         self._settings, self._seconds = settings, seconds
+        self._journal = journal or Journal(None)
         self._last, self._cost, self._kept = time.monotonic(), 0.0, -1
         self._interrupted, self._usual = False, None
         if self._folder is not None:
@@ -83,18 +141,35 @@ class Keeper:
         if kind is None and self._interrupted:
             raise KeyboardInterrupt(self._told())
 
-    def resumed(self, like: Callable[[int], Any]) -> Any:
+    def resumed(
+        self,
+        like: Callable[[int], Any],
+        find_fault: Callable[[int, Any], str | None] = lambda *_: None,
+        most: int | None = None,
+    ) -> Any:
         """Return the last state kept, None where there is none.
 
         Args:
             like: from its number t, a state of the same shapes and types.
+            find_fault: from t and the state, what is wrong with it, None if nothing is.
+            most: largest t of the run, if it has one.
 
         Raises:
-            ValueError: the checkpoint is of other settings, or cannot be read.
+            ValueError: the checkpoint is of other settings, or damaged.
         """
         if self._folder is None:
             return None
-        self._kept, found = _restored(self._folder, like, self._settings)
+        self._kept, found, rows = _restored(self._folder, like, self._settings, most)
+        if found is None:
+            return None
+        path = self._folder / str(self._kept)
+        with _together(path):
+            fault = find_fault(self._kept, found)
+            fault = fault or self._journal.find_fault(self._kept, rows, found)
+            with _orbax.reading(path):
+                if fault:
+                    _writing.refuse(fault)
+        self._journal.restore(rows)
         return found
 
     def offer(self, t: int, make: Callable[[], Any]) -> None:
@@ -118,7 +193,7 @@ class Keeper:
         if self._folder is None or t <= self._kept:
             return
         began = time.monotonic()
-        save(self._folder, t, make(), self._settings)
+        save(self._folder, t, make(), self._settings, self._journal.rows)
         self._last, self._kept = time.monotonic(), t
         if self._seconds > 0:  # else asked for always
             self._cost = self._last - began
@@ -149,37 +224,49 @@ def latest(folder: Path) -> int | None:
     (held,) = agreed(folder.is_dir() and any(folder.iterdir()))
     if not held:
         return None
-    import orbax.checkpoint as ocp
+    found = max(_orbax.steps(folder), default=-1)
+    if jax.process_count() > 1:
+        found = int(multihost_utils.broadcast_one_to_all(np.array(found)))
+    return None if found < 0 else found
 
-    with _orbax.manager(folder, ocp) as manager:
-        return manager.latest_step()
 
-
-def save(folder: Path, t: int, state: Any, settings: dict[str, Any]) -> None:
-    """Write a state beside earlier ones; a half-written one is never read.
+def save(
+    folder: Path,
+    t: int,
+    state: Any,
+    settings: dict[str, Any],
+    rows: list[Any] | None = None,
+) -> None:
+    """Write a state beside earlier ones; a half-written one has no number.
 
     Args:
         folder: made if need be.
         t: its number.
         state: a pytree of arrays.
         settings: plain JSON, kept beside it.
+        rows: of a journal, plain JSON too.
 
     Raises:
         OSError: it cannot be written; earlier ones stay.
     """
     import orbax.checkpoint as ocp
 
-    with _orbax.writing(folder, t), _orbax.manager(folder, ocp) as manager:
-        manager.save(
-            t,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(_orbax.plain(state)),
-                settings=ocp.args.JsonSave(settings),
-            ),
-        )
-        manager.wait_until_finished()
-        if jax.process_index() == 0:
-            _writing.vouch(folder / str(t))
+    folder, leaves = folder.absolute(), _orbax.plain(state)
+    half = folder / f"{t}{_orbax.HALF}"
+    with _orbax.writing(folder, t), _orbax.manager(ocp) as manager:
+        with _together(half):
+            folder.mkdir(parents=True, exist_ok=True)
+            if jax.process_index() == 0:
+                _orbax.remove(folder, _orbax.leftovers(folder))
+        manager.save(half, args=ocp.args.StandardSave(leaves))
+        described = [_described(leaf) for leaf in leaves.values()]
+        with _together(half):
+            if jax.process_index() == 0:
+                known = {"settings": settings, "rows": rows or [], "leaves": described}
+                _writing.seal(half, step=t, **known)
+                half.rename(folder / str(t))
+                old = _orbax.steps(folder)[: -_orbax.KEPT]
+                _orbax.remove(folder, map(str, old))
 
 
 def started(folder: Path) -> bool:
@@ -188,30 +275,81 @@ def started(folder: Path) -> bool:
 
 
 def _restored(
-    folder: Path, like: Callable[[int], Any], settings: dict[str, Any]
-) -> tuple[int, Any]:
-    """Return the number of the last state in a folder, and the state; -1 and None.
+    folder: Path, like: Callable[[int], Any], settings: dict[str, Any], most: int | None
+) -> tuple[int, Any, list[Any]]:
+    """Return the number of the last state in a folder, the state and the rows.
 
     Raises:
-        ValueError: the checkpoint is of other settings, or cannot be read.
+        ValueError: the checkpoint is of other settings, or damaged.
     """
     last = latest(folder)
     if last is None:
-        return -1, None
+        return -1, None, []
     import orbax.checkpoint as ocp
 
-    with _orbax.manager(folder, ocp) as manager:
-        asked = {"settings": ocp.args.JsonRestore()}
-        with _orbax.reading(folder / str(last)):
-            # Before orbax's threads meet what is damaged, and print tracebacks.
-            _writing.verify(folder / str(last))
-            found: Any = manager.restore(last, args=ocp.args.Composite(**asked))
-        _same(folder, found["settings"], json.loads(json.dumps(settings)))
+    path = folder.absolute() / str(last)
+    with _together(path), _orbax.reading(path):
+        # Before orbax's threads meet what is damaged, and print tracebacks.
+        made = _writing.unseal(path, step=last)
+        made_with, rows, leaves = (made[x] for x in ("settings", "rows", "leaves"))
+    with _together(path):
+        _same(folder, made_with, settings)
+    with _together(path), _orbax.reading(path):
+        if most is not None and last > most:
+            _writing.refuse(f"the run ends at {most}")
         model = like(last)
-        asked = {"state": ocp.args.StandardRestore(_orbax.plain(model))}
-        with _orbax.reading(folder / str(last)):
-            found = manager.restore(last, args=ocp.args.Composite(**asked))
-    return last, _orbax.rebuilt(found["state"], model)
+        expected = _orbax.plain(model)
+        kinds = [each[:2] for each in leaves]
+        with _orbax.manager(ocp) as manager:
+            stored = manager.metadata(path).item_metadata.tree
+        stored = [[str(x.dtype), list(x.shape)] for _, x in _in_order(stored)]
+        if not kinds == stored == [_described(x)[:2] for x in expected.values()]:
+            _writing.refuse("its arrays have other types or shapes than the run's")
+    with _orbax.reading(path), _orbax.manager(ocp) as manager:
+        found = manager.restore(path, args=ocp.args.StandardRestore(expected))
+    with _together(path), _orbax.reading(path):
+        if [_described(found[name]) for name in expected] != leaves:
+            _writing.refuse("its arrays are not those that were saved")
+    return last, _orbax.rebuilt(found, model), rows
+
+
+def _in_order(leaves: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return leaves that are named by their numbers."""
+    return sorted(leaves.items(), key=lambda pair: int(pair[0]))
+
+
+def _described(leaf: Any) -> list[Any]:
+    """Return type and shape of an array, and its SHA-256 where one process holds it."""
+    is_whole = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
+    array = np.asarray(leaf) if is_whole else leaf
+    contents = _fingerprint.digest(array) if is_whole else None
+    return [str(array.dtype), list(array.shape), contents]
+
+
+@contextlib.contextmanager
+def _together(path: Path) -> Iterator[None]:
+    """Fail in every process if one of them fails, so that none waits for it.
+
+    Raises:
+        ValueError: another process failed.
+    """
+    failed = None
+    try:
+        yield
+    except Exception as error:  # whatever it is, the others must know
+        failed = error
+    (any_failed,) = agreed(failed is not None)
+    if failed is not None:
+        raise failed
+    if any_failed:
+        msg = f"another process could not use the checkpoint {path}; see its message"
+        raise ValueError(msg)
+
+
+def _line(row: Any) -> str:
+    """Return a row as a line of JSON, null where a number is not finite."""
+    text = json.dumps(row)
+    return json.dumps(json.loads(text, parse_constant=lambda _: None)) + "\n"
 
 
 def _check_json(name: str, value: Any) -> None:
@@ -239,11 +377,18 @@ def agreed(*flags: bool) -> list[bool]:
 
 
 def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Refuse a checkpoint of other settings.
+
+    Raises:
+        ValueError: a setting differs.
+    """
+    asked = json.loads(json.dumps(asked))
     names = [name for name in asked if found.get(name) != asked[name]]
     if names or found.keys() != asked.keys():
         name = names[0] if names else sorted(found.keys() ^ asked.keys())[0]
+        was, now = (_checks.shown(each.get(name)) for each in (found, asked))
         msg = (
-            f"the checkpoints in {folder} are of another run: {name} was "
-            f"{found.get(name)!r}, is {asked.get(name)!r}; choose another folder"
+            f"the checkpoints in {folder} are of another run: {name} was {was}, is "
+            f"{now}; choose another folder"
         )
         raise ValueError(msg)

@@ -14,7 +14,7 @@ import scipy.sparse
 
 from gnnrp import (
     _checks,
-    _told,
+    _fingerprint,
     _tracked,
     checkpoints,
     datasets,
@@ -116,7 +116,8 @@ def run(
         family: of synthetic graphs with the nodes, features and labels of the data set,
             from a homophilic share in [0, 1]; makes the run a synthetic one.
         folder: of checkpoints and of ``tracking.jsonl``, a line a look; if it holds a
-            run of these settings, it is gone on with.
+            run of these settings, it is resumed. The lines are written anew from the
+            checkpoint and never read.
         checkpoint_seconds: between two checkpoints.
         max_bytes: what may be held in all; what there is if left out, see ``memory``.
         progress: called with what is being done, how far it is, and of how much.
@@ -258,14 +259,18 @@ def _followed(
     )
     folder, seconds = kept
     states = None if folder is None else folder / "checkpoints"
-    rows = _tracked.Rows(folder, None if states is None else checkpoints.latest(states))
+    journal = checkpoints.Journal(
+        folder and folder / "tracking.jsonl",
+        functools.partial(_fault, subject, settings),
+    )
 
     def look(t: int, params: Any) -> None:
-        rows.add(_look(subject, settings.reduce, t, params, progress))
+        journal.append(_look(subject, settings.reduce, t, params, progress))
 
     asked = dataclasses.asdict(settings) | {
         "dataset": name,
-        "graphs and splits": _told.digest(
+        "optimizer": "sgd",  # with the settings above
+        "graphs and splits": _fingerprint.digest(
             [one.matrix for one in subject.graphs], subject.splits, subject.ideal
         ),
     }
@@ -281,8 +286,9 @@ def _followed(
         settings=asked,
         checkpoint_seconds=seconds,
         progress=progress,
+        journal=journal,
     )
-    return rows.found, None if result.diverged < 0 else int(result.diverged)
+    return journal.rows, None if result.diverged < 0 else int(result.diverged)
 
 
 @functools.partial(jax.jit, static_argnames=("network", "reduce"))
@@ -306,14 +312,36 @@ def _look(
     subject: _Subject, reduce: str, t: int, params: Any, progress: Progress | None
 ) -> dict[str, Any]:
     """Return a row: what the network and its kernel are on each graph."""
-    network, data, graphs, ideal, splits = subject
     row = []
-    for number, one in enumerate(graphs):
+    for number, one in enumerate(subject.graphs):
         if progress:
-            progress(f"kernels at step {t}", number, len(graphs))
-        theta, found = _measured(
-            network, params, data, one, ideal, splits, reduce=reduce
-        )
-        entry = {name: round(float(value), 6) for name, value in found.items()}
-        row.append(entry | {"eigenvalues": _tracked.largest(np.asarray(theta))})
+            progress(f"kernels at step {t}", number, len(subject.graphs))
+        row.append(_entry(subject, reduce, params, one))
     return {"step": t, "graphs": row}
+
+
+def _entry(
+    subject: _Subject, reduce: str, params: Any, one: _tracked.Graph
+) -> dict[str, Any]:
+    """Return what the network and its kernel are on one graph."""
+    network, data, _, ideal, splits = subject
+    theta, found = _measured(network, params, data, one, ideal, splits, reduce=reduce)
+    entry = {name: round(float(value), 6) for name, value in found.items()}
+    return entry | {"eigenvalues": _tracked.largest(np.asarray(theta))}
+
+
+def _fault(
+    subject: _Subject, settings: Settings, t: int, rows: Any, saved: Any
+) -> str | None:
+    """Return what is wrong with the rows of a checkpoint, None if nothing is.
+
+    There must be a look at every step at which one is due, at all graphs, and the
+    last one must find on the first graph what the parameters give.
+    """
+    fault = _tracked.fault(rows, t, settings.every, len(subject.graphs))
+    if fault:
+        return fault
+    now = _entry(subject, settings.reduce, saved.state.params, subject.graphs[0])
+    if not _tracked.are_alike(rows[-1]["graphs"][0], now):
+        return "its last look is not at its parameters"
+    return None

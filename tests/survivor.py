@@ -84,6 +84,7 @@ def trained(folder):
         num_steps=400,
         every=10,
         folder=folder,
+        settings={"optimizer": ["adam", 1e-2]},
         checkpoint_seconds=0,
         progress=slowly(folder.name),
     )

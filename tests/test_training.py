@@ -156,7 +156,7 @@ def test_validation_chooses_the_first_best_parameters(patience):
 def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path):
     network = gnn.GCN(C, 5, 2, dropout=0.3)
     rule = training.Rule(network, SGD, metric_fn=metrics.accuracy)
-    settings = {"every": 4, "sizes": (5, 2)}
+    settings = {"every": 4, "sizes": (5, 2), "optimizer": "sgd"}
 
     def run(num_steps, folder):
         seen = []
@@ -194,22 +194,32 @@ def test_a_checkpoint_of_another_run_or_damaged_is_refused(tmp_path):
             rule, data(), KEY, num_steps=2, folder=tmp_path / "c", settings=settings
         )
 
-    run({"width": 5})
+    named = {"optimizer": "sgd"}
+    run(named | {"width": 5})
     with pytest.raises(ValueError, match="of another run: width was 5, is 6"):
-        run({"width": 6})
+        run(named | {"width": 6})
     with pytest.raises(ValueError, match="another run: depth was None, is 2"):
-        run({"width": 5, "depth": 2})
+        run(named | {"width": 5, "depth": 2})
+    with pytest.raises(ValueError, match=r"another run: optimizer was .*sgd.*adam"):
+        run({"width": 5, "optimizer": "adam"})
     for file in (tmp_path / "c").rglob("*"):
         if file.is_file():
             file.write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"the checkpoint .* cannot be read; remove"):
-        run({"width": 5})
+    with pytest.raises(ValueError, match=r"the checkpoint .* is damaged \(.*; delete"):
+        run(named | {"width": 5})
 
 
 def test_only_the_last_checkpoints_are_kept(tmp_path):
     rule = training.Rule(GCN, SGD)
     training.run(
-        rule, data(), KEY, num_steps=5, every=1, folder=tmp_path, checkpoint_seconds=0
+        rule,
+        data(),
+        KEY,
+        num_steps=5,
+        every=1,
+        folder=tmp_path,
+        settings={"optimizer": "sgd"},
+        checkpoint_seconds=0,
     )
     kept = sorted(int(p.name) for p in tmp_path.iterdir() if p.name.isdigit())
     assert kept == [4, 5]
@@ -218,7 +228,13 @@ def test_only_the_last_checkpoints_are_kept(tmp_path):
 def test_divergence_stops_the_run_and_names_the_step(tmp_path):
     rule = training.Rule(gnn.GCN(C, 5, 2), objectives.sgd(1e200))
     found = training.run(
-        rule, data(), KEY, num_steps=50, every=5, folder=tmp_path / "d"
+        rule,
+        data(),
+        KEY,
+        num_steps=50,
+        every=5,
+        folder=tmp_path / "d",
+        settings={"optimizer": "sgd"},
     )
     first = int(np.flatnonzero(~np.isfinite(found.losses))[0])
     assert int(found.diverged) == first
@@ -368,7 +384,14 @@ def test_a_checkpoint_of_other_data_keys_or_shapes_is_refused(tmp_path):
 
     def run(rule=rule, learned=None, key=KEY):
         learned = data() if learned is None else learned
-        return training.run(rule, learned, key, num_steps=2, folder=tmp_path / "c")
+        return training.run(
+            rule,
+            learned,
+            key,
+            num_steps=2,
+            folder=tmp_path / "c",
+            settings={"optimizer": "sgd"},
+        )
 
     run()
     with pytest.raises(ValueError, match="another run: data was"):

@@ -1,13 +1,12 @@
-"""What a run of training must be of, and what tells it from another."""
+"""Checks of the arguments of training, and the identity of a run."""
 
-import dataclasses
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 
-from gnnrp import _arrays, _checks, _told
+from gnnrp import _arrays, _checks, _fingerprint
 from gnnrp.models import objectives
 from gnnrp.models.gnn import MLP
 
@@ -59,16 +58,24 @@ def check(rule: Any, data: Any, num_seeds: int | None) -> None:
             raise ValueError(msg)
 
 
-def of(rule: Any, data: Any, keys: Any, state: Any) -> dict[str, Any]:
-    """Return what tells a run from others, as plain JSON; see ``training.run``."""
-    return {
-        "network": described(rule.network),
+def identify(
+    rule: Any, data: Any, keys: Any, state: Any, settings: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Return the identity of a run of training as plain JSON; see ``training.run``.
+
+    Raises:
+        TypeError: a function that cannot be compared and has no name.
+    """
+    named = {
+        "network": rule.network,
+        "optimizer": rule.optimizer,
         "state": [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(state)],
-        "data": _told.digest(data, keys),
-        "loss_fn": _told.told(rule.loss_fn),
-        "metric_fn": _told.told(rule.metric_fn),
+        "loss_fn": rule.loss_fn,
+        "metric_fn": rule.metric_fn,
         "patience": rule.patience,
+        "matrix": _fingerprint.Structure(data.matrix),
     }
+    return _fingerprint.identify(named, settings, "settings", data=(data, keys))
 
 
 def _check_mask(name: str, mask: Any, num_nodes: int, num_seeds: int | None) -> None:
@@ -89,15 +96,3 @@ def _check_mask(name: str, mask: Any, num_nodes: int, num_seeds: int | None) -> 
     if not np.asarray(mask).any(axis=-1).all():
         msg = f"{name} must hold at least one node, and one holds none"
         raise ValueError(msg)
-
-
-def described(network: MLP) -> str:
-    """Return what tells a network from others, in any process: no address."""
-    parts = []
-    for field in dataclasses.fields(network):
-        if field.name not in {"parent", "name"}:
-            value = getattr(network, field.name)
-            if callable(value):
-                value = _told.told(value)
-            parts.append(f"{field.name}={value}")
-    return f"{type(network).__name__}({', '.join(parts)})"

@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from gnnrp import _checks, _tracing, checkpoints
-from gnnrp.models import _identity, objectives
+from gnnrp.models import _identity, _resumed, objectives
 from gnnrp.models.gnn import MLP
 from gnnrp.types import LinearMap, MetricFn
 
@@ -127,6 +127,7 @@ def run(
     settings: dict[str, Any] | None = None,
     checkpoint_seconds: float = checkpoints.SECONDS,
     progress: Callable[[str, int, int], None] | None = None,
+    journal: checkpoints.Journal | None = None,
 ) -> Result:
     """Train for a number of steps, one network a key.
 
@@ -138,20 +139,25 @@ def run(
         every: steps in a chunk; between chunks the callback is called, the state saved
             if it is time, and divergence seen.
         callback: of (t, params), at t = 0 and after each chunk.
-        folder: of checkpoints; if it holds one, training goes on from there, to the
-            same numbers as without interruption. It must be of the same data, keys and
-            network; an optimizer cannot be told from another, so that its settings
-            should stand in the next.
-        settings: what else a checkpoint must have been made with, as plain JSON.
+        folder: of checkpoints; if it holds one, training resumes from it, to the same
+            numbers as without interruption. It must be of the same data, keys, network
+            and functions.
+        settings: what else a checkpoint must have been made with, as plain JSON. With a
+            folder, an entry "optimizer" is needed, since optimizers are closures, which
+            cannot be compared: {"optimizer": ["adam", 0.01]}. Entries "loss_fn",
+            "metric_fn", "network" and "matrix" name these if they cannot be compared.
         checkpoint_seconds: between two of them; the last state is kept in any case.
         progress: called with what is being done, how far it is, and of how much.
+        journal: rows of the callback, saved with the checkpoints and restored.
 
     Raises:
         ValueError: counts out of range; masks that are empty, not boolean or of another
             shape; training nodes without a target; a metric without validation nodes or
             these without a metric; a node in both masks; a checkpoint of another run,
-            or beyond its end.
-        TypeError: a loss or a metric that is no function; what is no rule, data or key.
+            beyond its end, or damaged.
+        TypeError: a loss or a metric that is no function; what is no rule, data or key;
+            with a folder, a function that can neither be compared nor is named in
+            ``settings``.
     """
     num_steps = _checks.count("num_steps", num_steps, 0, MOST_STEPS)
     every = _checks.count("every", every, 1)
@@ -171,11 +177,16 @@ def run(
         _checks.instance("settings", settings, dict, "it is kept as JSON")
     made_with = dict(settings or {})
     if folder is not None:
-        made_with |= _identity.of(rule, data, keys, state)
+        made_with = _identity.identify(rule, data, keys, state, settings)
     losses, diverged = [], np.full(keys.shape[:1] if some else (), -1)
-    with checkpoints.Keeper(folder, made_with, checkpoint_seconds) as keeper:
-        resumed = keeper.resumed(lambda _: state)
-        state = state if resumed is None else resumed
+    with checkpoints.Keeper(folder, made_with, checkpoint_seconds, journal) as keeper:
+        saved = _resumed.make_saved_fn(rule, data, some)
+        begun = state
+        resumed = keeper.resumed(
+            lambda _: saved(begun),
+            lambda t, found: _resumed.find_fault(rule, data, begun, some, t, found),
+        )
+        state = begun if resumed is None else resumed.state
         t = int(state.t)
         if t > num_steps:
             msg = (
@@ -194,10 +205,10 @@ def run(
             t += length
             if callback:
                 callback(t, state.params)
-            if (diverged < 0).any():
-                keeper.offer(t, lambda: state)  # noqa: B023
-        if (diverged < 0).any():
-            keeper.finish(t, lambda: state)
+            if _resumed.is_sound(state, diverged):
+                keeper.offer(t, lambda: saved(state))  # noqa: B023
+        if _resumed.is_sound(state, diverged):
+            keeper.finish(t, lambda: saved(state))
     return _result(*held, state, losses, diverged, some)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from gnnrp import _tracing, checkpoints
-from gnnrp.propagation import _forms, exact, selection
+from gnnrp.propagation import _forms, _resumed, exact, selection
 from gnnrp.propagation._forms import Form
 from gnnrp.propagation._report import Found, grown
 from gnnrp.propagation.problem import Problem
@@ -55,7 +55,12 @@ def by_eigenvectors(
     def like(done: int) -> list[list[Piece]]:
         return [[_empty(problem, num_steps) for _ in step_sizes] for _ in range(done)]
 
-    pieces = keeper.resumed(like) or []
+    def find_fault(_: int, pieces: list[list[Piece]]) -> str | None:
+        start = _forms.initial_residual(problem)
+        choice = _resumed.Choice(**settings)
+        return _resumed.fault_of_pieces(pieces, problem, start, choice)
+
+    pieces = keeper.resumed(like, find_fault, num_splits) or []
     for split in range(len(pieces), num_splits):
         forms = _forms.of_eigenvectors(similarity, problem, split, step_sizes)
         pieces.append([

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _tracing, checkpoints
-from gnnrp.propagation import losses, selection
+from gnnrp.propagation import _resumed, losses, selection
 from gnnrp.propagation._report import Found, grown
 from gnnrp.propagation.problem import Part, Problem, evaluate
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar
@@ -124,7 +124,14 @@ def run(
         _advance, metric=metric, residual_fn=residual_fn, rule=rule
     )
     begun = carry  # for its shapes
-    kept = keeper.resumed(lambda t: (begun, np.zeros((4, t, num_splits), dtype)))
+    choice = _resumed.Choice(metric, rule, patience)
+    kept = keeper.resumed(
+        lambda t: (begun, np.zeros((4, t, num_splits), dtype)),
+        lambda t, kept: _resumed.fault_of_steps(
+            t, *kept, begun, device, norm_fn(device, mask, residual_fn), choice
+        ),
+        num_steps,
+    )
     carry, curves = (carry, []) if kept is None else (kept[0], [np.asarray(kept[1])])
     done, count = int(carry.state.t), 1
     while done < num_steps and not _is_over(carry, curves):
@@ -177,6 +184,22 @@ def _start(
     # Each its own buffer, since they are donated.
     carry = _Carry(State(jnp.array(start), t), jnp.array(start), chosen, curves)
     return carry, mask, jnp.asarray(rates, dtype)
+
+
+def norm_fn(
+    problem: Problem, mask: Bool[Array, "n s c"], residual_fn: ResidualFn
+) -> Callable[[Float[Array, "n s c"]], Float[Array, " s"]]:
+    """Return a map from predictions to the root mean square residual of each split."""
+
+    def norm(predictions: Float[Array, "n s c"]) -> Float[Array, " s"]:
+        targets = jnp.broadcast_to(problem.targets[:, None, :], predictions.shape)
+        state = State(predictions, jnp.asarray(0))
+        visible = residuals(state, targets, mask, residual_fn=residual_fn)
+        every = jnp.broadcast_to(mask, predictions.shape)
+        fed_back = jnp.sum(every, axis=(0, 2), dtype=targets.dtype)
+        return jnp.sqrt(jnp.sum(visible**2, axis=(0, 2)) / fed_back)
+
+    return norm
 
 
 def _is_over(carry: _Carry, curves: list[Float[np.ndarray, "4 _ s"]]) -> bool:

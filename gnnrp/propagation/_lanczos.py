@@ -3,6 +3,7 @@
 Its vectors and images stay on the device, in arrays with room for more.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -79,6 +80,80 @@ def grown(
         diagonal=np.stack(diagonal),
         off_diagonal=np.stack(off_diagonal),
     )
+
+
+def first(state: Growth, count: int) -> Growth:
+    """Return the space with the numbers of its first vectors alone."""
+    diagonal, off_diagonal = state.diagonal[:count], state.off_diagonal[:count]
+    return state._replace(diagonal=diagonal, off_diagonal=off_diagonal)
+
+
+def find_fault(
+    state: Growth,
+    start: Float[Array, "s c l"],
+    similarity: LinearMap,
+    places: Indexed | InPlace,
+) -> str | None:
+    """Return what is wrong with a restored space, None if nothing is.
+
+    The vectors must be orthonormal and begin with the start, and one product must send
+    a random combination of them where the images and T do: S V = V T + β v e_m^T. That
+    reveals every change that is not small relative to the round-off of a product.
+    """
+    arrays = (state.vectors, state.images, state.vector)
+    if not all(bool(jnp.isfinite(each).all()) for each in arrays):
+        return "its vectors are not finite"
+    if not np.isfinite(state.diagonal).all() or not (state.off_diagonal >= 0).all():
+        return (
+            "its tridiagonal matrices are not finite, or negative beside the diagonal"
+        )
+    count = len(state.diagonal)
+    if not count:
+        return None
+    bound = 2e3 * float(jnp.finfo(start.dtype).eps)
+    if not bool((jnp.abs(state.vectors[:, :, 0] - start) <= bound).all()):
+        return "its first vectors are not those of the run"
+    weights = np.random.default_rng(count).standard_normal((count, *start.shape[:2]))
+    # T w, with the next vector as one more row.
+    sent = np.zeros((count + 1, *start.shape[:2]))
+    sent[:-1] = state.diagonal * weights
+    sent[:-2] += state.off_diagonal[:-1] * weights[1:]
+    sent[1:] += state.off_diagonal * weights
+    scale = np.abs(sent).sum(axis=0)
+    kind = start.dtype
+    parts = (np.asarray(np.moveaxis(each, 0, 2), kind) for each in (weights, sent))
+    skew, off, lost, size = map(
+        np.asarray, _errors(state[:3], similarity, places, *parts)
+    )
+    if not skew <= bound:
+        return "its vectors are not orthonormal"
+    scale += 1e-3 * scale.max()
+    size = size + 1e-3 * size.max() + scale
+    if not ((off <= bound * scale).all() and (lost <= bound * size).all()):
+        return "its vectors and images do not satisfy the recurrence"
+    return None
+
+
+@jax.jit
+def _errors(arrays, similarity, places, weights, sent):
+    """Return the errors of V^T V, of S V on the training nodes and on the others.
+
+    The last number is the size of the images that take part.
+    """
+    vectors, images, vector = arrays
+    one = functools.partial(jnp.einsum, precision="highest")
+    every = jnp.concatenate([vectors, vector[:, :, None]], axis=2)
+    gram = one("scil,scjl->scij", every, every)
+    # A column whose space is complete goes on with zeros.
+    is_zero = jnp.diagonal(gram, axis1=2, axis2=3) == 0
+    eye = jnp.eye(gram.shape[2], dtype=gram.dtype)
+    skew = jnp.abs(gram - jnp.where(is_zero[..., None], 0, eye)).max()
+    moved = _send_impl(similarity, places, one("scm,scml->scl", weights, vectors))
+    off = places.on_train(moved) - one("scm,scml->scl", sent, every)
+    rest = one("scm,scmr->scr", weights, images)
+    size = one("scm,scmr->scr", jnp.abs(weights), jnp.abs(images))
+    lost = jnp.abs(places.on_rest(moved) - rest).max(axis=2, initial=0)
+    return skew, jnp.abs(off).max(axis=2), lost, size.max(axis=2, initial=0)
 
 
 def trimmed(state: Growth) -> Growth:

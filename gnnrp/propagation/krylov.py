@@ -90,7 +90,10 @@ def build(
     begun = functools.partial(
         _lanczos.begun, residual * scale[..., None], places.num_rest
     )
-    state = keeper.resumed(begun) or begun(0)
+    fault_fn = functools.partial(
+        _fault, similarity, places, begun(0), norms, step_sizes, num_steps
+    )
+    state = keeper.resumed(begun, fault_fn, _lanczos.CAPACITIES[-1]) or begun(0)
     previous = _eigen(state) if len(state.diagonal) else None
     while len(state.diagonal) < limit and state.error > tolerance:
         more = min(_LOOK, limit - len(state.diagonal))
@@ -108,6 +111,51 @@ def build(
     if len(state.diagonal) >= min(num_steps + 1, residual.shape[2]):
         error = 0.0  # the space holds every step
     return Basis(state.vectors, state.images, theta, Q, norms, error)
+
+
+def _fault(
+    similarity: LinearMap,
+    places: Indexed | InPlace,
+    begun: _lanczos.Growth,
+    norms: Float[np.ndarray, "s c"],
+    step_sizes: Sequence[float],
+    num_steps: int,
+    _: int,
+    state: _lanczos.Growth,
+) -> str | None:
+    """Return what is wrong with a restored space, None if nothing is."""
+    if fault := _lanczos.find_fault(state, begun.vector, similarity, places):
+        return fault
+    count = len(state.diagonal)
+    if not count:
+        return None
+
+    @functools.cache
+    def change(before: int, after: int) -> float:
+        older, newer = (_eigen(_lanczos.first(state, m)) for m in (before, after))
+        changes = [
+            _change(older if before else None, newer, norms, at, num_steps)
+            for at in step_sizes
+        ]
+        return max(changes)
+
+    # How many vectors came between two looks at the error depended on the memory.
+    spans = range(1, _LOOK + 1)
+    for middle in {max(0, count - span) for span in spans}:
+        expected = state._replace(last_change=np.array(np.inf))
+        for oldest in {max(0, middle - span) for span in spans} if middle else ():
+            before = expected._replace(last_change=np.array(change(oldest, middle)))
+            if _errs_alike(state, _judged(before, change(middle, count))):
+                return None
+        if not middle and _errs_alike(state, _judged(expected, change(0, count))):
+            return None
+    return "its error is not that of its vectors"
+
+
+def _errs_alike(one: _lanczos.Growth, other: _lanczos.Growth) -> bool:
+    """Tell whether two spaces have the same error, up to other round-off."""
+    pairs = zip(one[-2:], other[-2:], strict=True)
+    return all(np.isclose(x, y, rtol=1e-2, atol=1e-9) for x, y in pairs)
 
 
 def _judged(state: _lanczos.Growth, change: float) -> _lanczos.Growth:

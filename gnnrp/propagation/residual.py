@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, _told, _tracing, checkpoints
+from gnnrp import _checks, _fingerprint, _tracing, checkpoints
 from gnnrp.propagation import (
     _curves,
     _iterated,
@@ -84,7 +84,9 @@ def run(
         patience: stop after so many steps without a better validation value.
         folder: of checkpoints; if it holds one, the run goes on from there, to the same
             bits as without interruption.
-        made_with: what else a checkpoint must have been made with, as plain JSON; where
+        made_with: what else a checkpoint must have been made with, as plain JSON. An
+            entry "metric", "residual_fn" or "similarity" names that function, which
+            lambdas, closures and other objects that cannot be compared need. Where
             devices share the rows, whose contents are not compared, name the data.
         checkpoint_seconds: between two of them.
         max_bytes: what may be held in all; what there is if left out, see ``memory``.
@@ -93,9 +95,11 @@ def run(
     Raises:
         ValueError: shapes, masks or settings that do not fit; a method that does not
             serve the loss or the similarity, or takes more memory than there is; a
-            checkpoint of another run; a metric that is NaN at every step.
+            checkpoint of another run, or a damaged one; a metric that is NaN at every
+            step.
         KeyboardInterrupt: asked for; with a folder, after a checkpoint.
-        TypeError: a similarity, metric or residual that is no function.
+        TypeError: a similarity, metric or residual that is no function, or, with a
+            folder, that can neither be compared nor is named in ``made_with``.
 
     Source: Eq. 6 and Algorithm 1 (App. D.3). Its "while validation performance
     increases" is not what produced the published numbers; a fixed number of steps is.
@@ -198,7 +202,7 @@ def run_all(
     if folder is not None:
         named = asked | functions | {"method": method, "select": select}
         named["patience"] = patience
-        identity = identity | _identity(similarity, problem, named)
+        identity = _identity(similarity, problem, named, identity)
     if not problem.is_shared:
         similarity = maps.on_support(similarity, problem.train.any(axis=0))
     similarity = _tracing.as_argument(similarity)
@@ -252,17 +256,24 @@ def _driven(
 
 
 def _identity(
-    similarity: LinearMap, problem: Problem, named: dict[str, Any]
+    similarity: LinearMap,
+    problem: Problem,
+    named: dict[str, Any],
+    made_with: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what tells this run from others, as plain JSON."""
+    """Return the identity of this run as plain JSON.
+
+    Raises:
+        TypeError: a function that cannot be compared and has no name.
+    """
     named = named | {
-        "similarity": _told.described(similarity),
+        "similarity": _fingerprint.Structure(similarity),
         "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",
     }
     if problem.is_shared:  # no process sees all of it
-        return _told.identity(named)
+        return _fingerprint.identify(named, made_with)
     trees = {"graph": similarity, "targets and splits": problem}
-    return _told.identity(named, **trees)
+    return _fingerprint.identify(named, made_with, **trees)
 
 
 def _known_product(sent: Callable[[], Array] | None, problem: Problem) -> Array | None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _checks, _told, _tracing, checkpoints
+from gnnrp import _checks, _fingerprint, _tracing, checkpoints
 from gnnrp.propagation import losses, maps, methods, residual, similarity
 from gnnrp.propagation._forms import initial_residual
 from gnnrp.propagation.problem import as_split, make_problem
@@ -59,6 +59,7 @@ def run(
     select: str = "first",
     patience: int | None = None,
     folder: Path | None = None,
+    made_with: dict[str, Any] | None = None,
     checkpoint_seconds: float = checkpoints.SECONDS,
     callback: Callable[[int, int], None] | None = None,
 ) -> Table:
@@ -82,13 +83,17 @@ def run(
         patience: see ``residual.run``.
         folder: of checkpoints, between powers; if it holds one, the sweep goes on from
             there, to the same bits as without interruption.
+        made_with: what else a checkpoint must have been made with, as plain JSON. An
+            entry "metric", "residual_fn", "make_similarity" or "adjacency" names that
+            function, see ``residual.run``.
         checkpoint_seconds: between two of them.
         callback: called with (powers done, number of powers).
 
     Raises:
         ValueError: an empty or invalid grid; what ``residual.run`` refuses; a
-            checkpoint of another sweep.
-        TypeError: what is no map, function or split.
+            checkpoint of another sweep, or a damaged one.
+        TypeError: what is no map, function or split; with a folder, a function that can
+            neither be compared nor is named in ``made_with``.
         KeyboardInterrupt: asked for; with a folder, after a checkpoint.
 
     Source: App. D.1, grid of the hyperparameter search.
@@ -110,7 +115,12 @@ def run(
     }
     grid = {"powers": powers, "make_similarity": make_similarity}
     hops = _FirstProducts(*data) if _shares_hops(grid, settings) else None
-    identity = {} if folder is None else _told.identity(settings | grid, data=data)
+    if made_with is not None:
+        _checks.instance("made_with", made_with, dict, "it is kept as JSON")
+    identity = {}
+    if folder is not None:
+        named = settings | grid | {"adjacency": _fingerprint.Structure(adjacency)}
+        identity = _fingerprint.identify(named, made_with, data=data)
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
         rows = _swept(data, grid, settings, hops, keeper, callback)
     return rows._replace(method=np.array(methods.METHODS)[rows.method])
@@ -144,7 +154,11 @@ def _swept(
     def like(done: int) -> tuple[Any, Table]:
         return hops and hops.state, _no_rows(done * per_power)
 
-    first, rows = keeper.resumed(like) or like(0)
+    def find_fault(done: int, state: tuple[Any, Table]) -> str | None:
+        fault = hops and hops.find_fault(state[0], powers[:done])
+        return fault or _fault(state[1], grid, settings, done)
+
+    first, rows = keeper.resumed(like, find_fault, len(powers)) or like(0)
     if hops:
         hops.state = first
     for done in range(len(rows.power) // per_power, len(powers)):
@@ -173,6 +187,21 @@ class _FirstProducts:
         self.state = (jnp.moveaxis(jnp.asarray(start), 0, 1), np.array(0))
         self._adjacency = adjacency
 
+    def find_fault(self, state: Any, powers: list[int]) -> str | None:
+        """Return what is wrong with a restored state, None if nothing is."""
+        value, reached = state
+        if int(reached) not in {0, *powers}:
+            return f"its products are of power {int(reached)}"
+        more = similarity.Power(self._adjacency, int(reached))
+        start = self.state[0]
+        columns = start.reshape(len(start), -1)
+        expected = maps.product(maps.as_pytree(more), columns).reshape(start.shape)
+        bound = 1e3 * float(jnp.finfo(start.dtype).eps)
+        error, largest = (float(jnp.abs(x).max()) for x in (value - expected, expected))
+        if not error <= bound * largest:
+            return "its products are not those of the adjacency"
+        return None
+
     def at(self, power: int) -> Float[Array, "n s c"]:
         value, reached = self.state
         columns = value.reshape(len(value), -1)
@@ -181,6 +210,28 @@ class _FirstProducts:
         value = sent.reshape(value.shape)
         self.state = (value, np.array(power))
         return value
+
+
+def _fault(
+    rows: Table, grid: dict[str, Any], settings: dict[str, Any], done: int
+) -> str | None:
+    """Return what is wrong with restored rows, None if nothing is.
+
+    Scores are not computed again, but an accuracy of 2 is no score of a finished run.
+    """
+    step_sizes, powers = settings["step_sizes"], grid["powers"][:done]
+    num_splits = len(rows.power) // max(1, done * len(step_sizes))
+    places = np.meshgrid(powers, step_sizes, np.arange(num_splits), indexing="ij")
+    for column, expected in zip(rows[:3], places, strict=True):
+        if not np.array_equal(column, expected.ravel()):
+            return "its rows are not those of the grid"
+    steps = (rows.best_step >= 0) & (rows.best_step <= settings["num_steps"])
+    known = (rows.method >= 0) & (rows.method < len(methods.METHODS))
+    if not (steps & known).all():
+        return "it names a step or a method that there is not"
+    if np.isinf([rows.val, rows.test]).any():
+        return "it has scores that are infinite"
+    return None
 
 
 def winner(table: Table) -> Winner:

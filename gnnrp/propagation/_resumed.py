@@ -1,0 +1,167 @@
+"""Faults of restored states: what a scan over a curve or one evaluation reveals.
+
+Each function returns what is wrong with a checkpoint, None if nothing is. A number that
+nothing else determines, such as a residual norm between the first and the last step or
+the score at a step that was not kept, is not checked.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from gnnrp.propagation import exact, selection
+from gnnrp.propagation.problem import Problem, evaluate
+from gnnrp.types import MetricFn
+
+_HOPELESS = 1e6  # times its start: beyond, the next predictions may overflow
+_NORM, _VAL, _TEST, _COLUMN = range(4)  # rows of the curves
+
+
+class Choice(NamedTuple):
+    """How a run chooses one of its steps."""
+
+    metric: MetricFn
+    rule: str
+    patience: Any
+
+
+def fault_of_steps(
+    t: int,
+    carry: Any,
+    curves: Float[np.ndarray, "4 t s"],
+    begun: Any,
+    problem: Problem,
+    norm_fn: Callable[[Any], Float[Array, " s"]],
+    choice: Choice,
+) -> str | None:
+    """Check a run of single steps.
+
+    The predictions and the best ones must score as the curves state, the choice must
+    be that of the validation curve, and the first norm that of the start. Numbers may
+    be infinite or NaN only where a split has diverged.
+
+    Args:
+        t: number of the checkpoint.
+        carry: restored; see ``_iterated``.
+        curves: restored.
+        begun: carry of the start.
+        problem: of the run.
+        norm_fn: from predictions, the residual norm of each split.
+        choice: of the run.
+    """
+    if int(carry.state.t) != t:
+        return f"its state is of step {int(carry.state.t)}"
+    if t == 0:
+        return None
+    has_val = np.asarray(jnp.any(problem.val.mask, axis=1))
+    if not _is_chosen(carry.chosen, curves[_VAL].T, has_val, choice):
+        return "its best step is not that of its curves"
+    # New functions at each call, so that a changed metric is traced anew.
+    score = jax.jit(
+        lambda problem, F: jnp.stack([
+            evaluate(choice.metric, part, F) for part in (problem.val, problem.test)
+        ])
+    )
+    norm = jax.jit(lambda F: norm_fn(F))
+    F, scores = carry.state.predictions, curves[[_VAL, _TEST]]
+    if not _are_close(score(problem, F), scores[:, -1]):
+        return "its predictions do not score as its curves state"
+    step = np.asarray(carry.chosen.step)
+    at_best = scores[:, np.maximum(step, 1) - 1, np.arange(len(step))]
+    if not _are_close(np.where(step > 0, score(problem, carry.best), at_best), at_best):
+        return "its best predictions do not score as its curves state"
+    start, now = np.asarray(norm(begun.state.predictions)), np.asarray(norm(F))
+    if not _are_close(start, curves[_NORM, 0]):
+        return "its curves do not begin at the start"
+    diverged = ~(now <= _HOPELESS * start) | np.isnan(scores[:, -1]).any(axis=0)
+    finite = np.isfinite(curves[_NORM]).all(axis=0)
+    finite &= _are_finite(F) & _are_finite(carry.best)
+    return _fault_of_values(finite | diverged, curves[_COLUMN], F.shape[2])
+
+
+def fault_of_pieces(
+    pieces: Sequence[Sequence[Any]],
+    problem: Problem,
+    initial_residual: Float[Any, "s n c"],
+    choice: Choice,
+) -> str | None:
+    """Check the splits that eigenvectors have solved; see ``fault_of_steps``.
+
+    Args:
+        pieces: restored, of each split and step size; see ``_curves``.
+        problem: of the run.
+        initial_residual: [R_0, 0].
+        choice: of the run.
+    """
+    score = jax.jit(choice.metric)
+    for split, some in enumerate(pieces):
+        has_val = np.array([problem.val.mask[split].any()])
+        count = problem.train[split].sum() * problem.targets.shape[1]
+        start = np.linalg.norm(initial_residual[split]) / np.sqrt(int(count))
+        for piece in some:
+            step = int(piece.chosen.step[0])
+            if not _is_chosen(piece.chosen, piece.val[None], has_val, choice):
+                return f"the best step of split {split} is not that of its curves"
+            for part, curve in ((problem.val, piece.val), (problem.test, piece.test)):
+                index, targets, mask = part.of_split(split)
+                found = score(jnp.asarray(piece.best[index]), targets, mask)
+                if step > 0 and not _are_close(found, curve[step - 1]):
+                    return f"split {split} does not score as its curves state"
+            if not _are_close(start, piece.norms[0]):
+                return f"the curves of split {split} do not begin at the start"
+            diverged = ~(piece.norms[-1:] <= _HOPELESS * start)
+            finite = np.isfinite(piece.norms).all() & np.isfinite(piece.best).all()
+            fault = _fault_of_values(
+                finite | diverged, piece.worst, problem.targets.shape[1]
+            )
+            if fault or not _is_convergence(piece.told):
+                return fault or f"the report of split {split} cannot be read"
+    return None
+
+
+def _is_chosen(
+    chosen: selection.Selection,
+    val: Float[np.ndarray, "s t"],
+    has_val: Bool[np.ndarray, " s"],
+    choice: Choice,
+) -> bool:
+    """Tell whether a choice is the one of a curve."""
+    steps = np.arange(1, val.shape[1] + 1).astype(val.dtype)
+    score = np.where(has_val[:, None], val, steps)
+    expected = selection.over_curve(score, rule=choice.rule, patience=choice.patience)
+    pairs = zip(chosen, expected, strict=True)
+    return all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
+
+
+def _are_close(found: Any, expected: Any) -> bool:
+    """Tell whether numbers are equal up to the round-off of another compilation."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    tolerance = 1e3 * float(jnp.finfo(expected.dtype).eps)
+    return np.allclose(found, expected, tolerance, tolerance, equal_nan=True)
+
+
+@jax.jit
+def _are_finite(predictions: Float[Array, "n s c"]) -> Bool[Array, " s"]:
+    return jnp.isfinite(predictions).all(axis=(0, 2))
+
+
+def _fault_of_values(sound: Any, columns: Any, num_classes: int) -> str | None:
+    if not np.all(sound):
+        return "it has values that are not finite, and its residual has not grown"
+    if not np.isin(columns, np.arange(num_classes)).all():
+        return f"its curves name a class that is not one of {num_classes}"
+    return None
+
+
+def _is_convergence(told: np.ndarray) -> bool:
+    """Tell whether bytes hold a convergence report in JSON."""
+    try:
+        exact.Convergence(**json.loads(bytes(told)))
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
