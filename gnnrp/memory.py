@@ -94,6 +94,29 @@ def room(max_bytes: int | None = None) -> Room:
     return least
 
 
+def room_on_host(max_bytes: int | None = None) -> Room:
+    """Return the memory of this process that is left for reading files.
+
+    JAX is not started, and other processes are not waited for.
+
+    Args:
+        max_bytes: limit of all that is held, if the caller sets one.
+
+    Raises:
+        ValueError: not a number of bytes.
+    """
+    limits = [
+        (container_memory(), "of this container"),
+        (_physical(), "of this machine"),
+    ]
+    if max_bytes is not None:
+        max_bytes = _checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
+        limits.insert(0, (max_bytes, "allowed"))
+    known = [(size, source) for size, source in limits if size is not None]
+    limit, source = min(known, key=lambda each: each[0], default=(_UNKNOWN, "unknown"))
+    return Room(max(0, limit - held()), limit, source)
+
+
 def told(needed: int, room: Room) -> str:
     """Return what is needed and what there is, as the middle of a sentence."""
     return (

@@ -127,6 +127,13 @@ def _set_up(
     dataset: Dataset, settings: Settings, max_bytes: int | None
 ) -> tuple[spmm.Matrix, Any, LinearMap, str | None]:
     """Return A, the targets, S, and which form its kernel has."""
+    num_edges = dataset.edges.shape[1]
+    memory.check(
+        f"the adjacency matrix of {num_edges:,} edges",
+        peaks.adjacency(dataset.num_nodes, num_edges),
+        memory.room(max_bytes),
+        "take a smaller graph",
+    )
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
     targets = datasets.targets(dataset)
     baselines.check_memory(targets, dataset.splits, max_bytes)

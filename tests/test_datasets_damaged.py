@@ -9,7 +9,7 @@ import miniatures
 import numpy as np
 import pytest
 
-from gnnrp.datasets import _files, copurchase, heterophilous, ogb, planetoid
+from gnnrp.datasets import _files, _text, copurchase, heterophilous, ogb, planetoid
 
 layouts = pytest.mark.parametrize("layout", miniatures.LAYOUTS)
 
@@ -237,6 +237,10 @@ def test_what_unpacks_without_end_is_refused(tmp_path):
     bomb = gzip.compress(b"0,0\n" * 2**23)
     miniatures.ogb(tmp_path)
     (tmp_path / "raw" / "edge.csv.gz").write_bytes(bomb)
+    with pytest.raises(ValueError, match="more than 262144 lines, but 12 are stated"):
+        ogb.read(tmp_path, "arxiv")
+    count = gzip.compress(b"%d\n" % 2**23)
+    (tmp_path / "raw" / "num-edge-list.csv.gz").write_bytes(count)
     with pytest.raises(ValueError, match=r"edge.csv.gz .*unpacks to more than 167"):
         ogb.read(tmp_path, "arxiv")
     miniatures.heterophilous(tmp_path)
@@ -253,10 +257,15 @@ def test_a_file_larger_than_any_is_not_read(tmp_path):
         heterophilous.read(tmp_path, "tolokers")
 
 
-def test_tables_do_not_depend_on_where_a_chunk_ends(monkeypatch):
+def parsed(folder, text, *arguments, **settings):
+    (folder / "table").write_bytes(text)
+    return _text.table(_files.stated(folder / "table"), *arguments, **settings)
+
+
+def test_tables_do_not_depend_on_where_a_chunk_ends(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).integers(0, 10_000, (300, 2))
     text = "".join(f"{i},{j}\r\n" for i, j in rows).encode().rstrip()
     for chunk in (11, 64, 1000, 10**6):
-        monkeypatch.setattr(_files, "CHUNK", chunk)
-        np.testing.assert_array_equal(_files.table(text, 2), rows)
-        np.testing.assert_array_equal(_files.table(gzip.compress(text), 2), rows)
+        monkeypatch.setattr(_text, "CHUNK", chunk)
+        np.testing.assert_array_equal(parsed(tmp_path, text, 2), rows)
+        np.testing.assert_array_equal(parsed(tmp_path, gzip.compress(text), 2), rows)

@@ -86,6 +86,7 @@ class OnData:
             download=self.download,
             seed=self.seed,
             progress=not self.quiet,
+            max_bytes=self.max_bytes(),
         )
         _tell_differing(found)
         return found if self.split is None else datasets.with_split(found, self.split)

@@ -73,15 +73,18 @@ def part_of(path: Path) -> "Int[np.ndarray, ' n']":
         OSError: the file cannot be read.
         ValueError: it has something else than a whole number a line.
     """
-    from gnnrp.datasets import _files
+    from gnnrp.datasets import _files, _text
 
     try:
-        content = path.read_bytes()
+        return _text.table(_files.stated(path), 1)[:, 0]
     except OSError as error:
-        msg = f"--part-of: {path} cannot be read ({error.strerror or error})"
+        cause = error.__cause__ or error
+        reason = getattr(cause, "strerror", None) or cause
+        msg = f"--part-of: {path} cannot be read ({reason})"
         raise type(error)(msg) from error
-    try:
-        return _files.table(content, 1)[:, 0]
+    except _files.TooLargeError as error:
+        msg = f"--part-of: {error}"
+        raise ValueError(msg) from error
     except ValueError as error:
         msg = f"--part-of: {path} must have a node's part, from 0 on, a line ({error})"
         raise ValueError(msg) from error

@@ -70,6 +70,7 @@ def load(
     download: bool = True,
     seed: int = 0,
     progress: bool = True,
+    max_bytes: int | None = None,
 ) -> Dataset:
     """Read a dataset, from where ``find`` finds it, else from the network.
 
@@ -86,10 +87,12 @@ def load(
             by cloning the original repository.
         download: fetch into the user's cache what is not found.
         seed: of splits where none are published, and of "sbm".
-        progress: tell on standard error of what is fetched.
+        progress: report downloads on standard error.
+        max_bytes: limit of all that this process holds while it reads; that of the
+            container or machine if left out, see ``memory``.
 
     Raises:
-        ValueError: there is no dataset of that name, or a file is damaged.
+        ValueError: there is no dataset of that name, or a file is damaged or too large.
         FileNotFoundError: a file is not there and was not to be had.
 
     Example:
@@ -105,7 +108,7 @@ def load(
     if not found and not download:
         _search.refuse(name, root)
     source, folder = found or _search.fetch(name, root, progress=progress)
-    return _read(source, folder, name, seed)
+    return _read(source, folder, name, seed, max_bytes)
 
 
 def with_split(dataset: Dataset, index: int) -> Dataset:
@@ -153,18 +156,20 @@ def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
     return (labels[:, None] == np.arange(dataset.num_classes)).astype(np.float32)
 
 
-def _read(source: Source, folder: Path, name: str, seed: int) -> Dataset:
+def _read(
+    source: Source, folder: Path, name: str, seed: int, max_bytes: int | None
+) -> Dataset:
     # These two need scipy, which takes a while to import.
     from gnnrp.datasets import copurchase, planetoid
 
     if source.layout == "planetoid":
-        return planetoid.read(folder, name)
+        return planetoid.read(folder, name, max_bytes=max_bytes)
     if source.layout == "copurchase":
-        return copurchase.read(folder, name, seed=seed)
+        return copurchase.read(folder, name, seed=seed, max_bytes=max_bytes)
     if source.layout == "csv":
-        return heterophilous.read_csv(folder, name, seed=seed)
+        return heterophilous.read_csv(folder, name, seed=seed, max_bytes=max_bytes)
     if source.layout == "webkb":
-        return webkb.read(folder, name)
+        return webkb.read(folder, name, max_bytes=max_bytes)
     if source.layout == "ogb":
-        return ogb.read(folder, name)
-    return heterophilous.read(folder, name)
+        return ogb.read(folder, name, max_bytes=max_bytes)
+    return heterophilous.read(folder, name, max_bytes=max_bytes)

@@ -27,14 +27,19 @@ def checked(
     Raises:
         ValueError: the parts do not fit together.
     """
-    if not 0 <= shape[1] <= max_columns:
+    if not 1 <= shape[1] <= max_columns:
         msg = f"a sparse matrix of shape {shape} has no sane number of columns"
         raise ValueError(msg)
-    indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
+    indices, indptr = _signed(indices), _signed(indptr)
     check(data, indices, indptr, shape)
     return scipy.sparse.csr_array(
         (_validate.features(data), indices, indptr), shape=shape
     )
+
+
+def _signed(values: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:
+    """Return signed integers; what overflows becomes negative, and is refused."""
+    return values.astype(np.int64) if values.dtype.kind == "u" else values
 
 
 def check(

@@ -1,43 +1,112 @@
-"""Reading files nobody vouches for: numbers from text and arrays from npz."""
+"""Access to files nobody vouches for: readability, size, memory, digests and errors."""
 
 import contextlib
-import gzip
+import dataclasses
 import hashlib
 import io
-import math
+import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import Num
+
+from gnnrp import memory
+from gnnrp.datasets import _npy
 
 MAX_BYTES = 8 << 30  # of one file, unpacked; ogbn-products' largest takes 2.6 GB
 # Of its packed size; the published files stay below 44, deflate could reach 1032.
 MAX_RATIO, ALWAYS = 100, 1 << 24  # and so many bytes are taken, whatever the ratio
-CHUNK = 1 << 24  # bytes of text parsed at once
-INTEGERS = b"0123456789-"
-FLOATS = INTEGERS + b"+.eEnaN"
+MAX_READ = 1 << 20  # bytes of an archive at once, its table of contents included
+# numpy writes no other; lzma could claim a dictionary of 4 GB.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+ALLOWED = "(max_bytes, --max-memory)"
+MORE = "take a machine with more memory"
 
 
-def contents(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the bytes of the named files, so that what is hashed is what is parsed.
+class TooLargeError(ValueError):
+    """A file that is not damaged, but needs more memory than there is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file, and the memory that reading it may take."""
+
+    path: Path
+    size: int  # bytes
+    version: tuple[int, int, int]  # inode, bytes and time of the last change
+    room: memory.Room  # when it was opened
+
+    def open(self) -> io.BufferedReader:
+        with opening(self.path):
+            return self.path.open("rb")
+
+    def read(self) -> bytes:
+        """Return the bytes of a file that was made room for."""
+        with self.open() as stream:
+            return stream.read(self.size)
+
+    def reserve(self, num_bytes: int, taken: int = 0) -> None:
+        """Refuse to take memory that does not fit.
+
+        Args:
+            num_bytes: to take in all.
+            taken: number of these that are allocated already.
+
+        Raises:
+            TooLargeError: they do not fit.
+        """
+        left = max(0, self.room.limit - memory.held()) + taken
+        if num_bytes > left:
+            said, source = memory.said, self.room.source
+            fix = f"allow more memory {ALLOWED}" if source == "allowed" else MORE
+            msg = (
+                f"{self.path}: reading it takes {said(num_bytes)} or more and "
+                f"{said(left)} are left of the {said(self.room.limit)} {source}; {fix}"
+            )
+            raise TooLargeError(msg)
+
+    def unpacked_limit(self) -> int:
+        """Return the largest size in bytes that this file may unpack to."""
+        return min(MAX_BYTES, max(ALWAYS, MAX_RATIO * self.size))
+
+
+def stated(path: Path, max_bytes: int | None = None) -> File:
+    """Return a file that exists; it is not opened, so that it may be a pipe.
+
+    Args:
+        path: of the file.
+        max_bytes: limit of all that this process holds.
+
+    Raises:
+        OSError: it does not exist.
+        ValueError: it is larger than any of the published files.
+    """
+    with opening(path):
+        status = path.stat()
+    if status.st_size > MAX_BYTES:
+        msg = (
+            f"{path} is damaged or no data set: it has {status.st_size} bytes; get it "
+            "anew"
+        )
+        raise ValueError(msg)
+    room = memory.room_on_host(max_bytes)
+    return File(path, status.st_size, _version(status), room)
+
+
+def contents(
+    folder: Path, names: Iterable[str], max_bytes: int | None = None
+) -> dict[str, File]:
+    """Return the named files, each of which can be read.
 
     Raises:
         OSError: one cannot be read.
         ValueError: one is larger than any of the published files.
     """
-    return {name: _content(folder / name) for name in names}
-
-
-def _content(path: Path) -> bytes:
-    with opening(path):
-        size = path.stat().st_size
-        if size <= MAX_BYTES:
-            return path.read_bytes()
-    msg = f"{path} is damaged or no data set: it has {size} bytes; get it anew"
-    raise ValueError(msg)
+    files = {name: stated(folder / name, max_bytes) for name in names}
+    for file in files.values():
+        file.open().close()
+    return files
 
 
 @contextlib.contextmanager
@@ -57,14 +126,31 @@ def opening(path: Path) -> Iterator[None]:
         raise type(error)(msg) from error
 
 
-def digests(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the sha256 of every file."""
-    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+def digests(files: Mapping[str, File]) -> dict[str, str]:
+    """Return the sha256 of every file, of the bytes that were parsed.
+
+    Raises:
+        ValueError: a file has changed since it was parsed.
+    """
+    return {name: _digest(file) for name, file in files.items()}
+
+
+def _digest(file: File) -> str:
+    with file.open() as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if _version(os.fstat(stream.fileno())) != file.version:
+            msg = f"{file.path} changed while it was read; load it again"
+            raise ValueError(msg)
+    return found
+
+
+def _version(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @contextlib.contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever a parser raises into one sentence that starts with the file.
+    """Turn any exception of a parser into one sentence that starts with the file.
 
     Args:
         path: the file, or the folder where several files disagree.
@@ -72,171 +158,107 @@ def reading(path: Path, what: str) -> Iterator[None]:
 
     Raises:
         ValueError: anything else was raised inside.
-        MemoryError: passed on.
+        TooLargeError: the memory did not suffice.
+        OSError: the file could not be read to its end.
     """
     try:
         yield
-    except MemoryError:
+    except TooLargeError:
         raise
+    except MemoryError as error:
+        msg = f"{path}: reading it takes more memory than there is; {MORE}"
+        raise TooLargeError(msg) from error
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        if isinstance(error, OSError) and error.errno:  # gzip's own have no number
+            with opening(path):
+                raise
+        reason = _plain(str(error) or type(error).__name__)
         msg = (
             f"{path} is damaged or no {what} file ({reason}); remove it and get it anew"
         )
         raise ValueError(msg) from error
 
 
-def table(
-    content: bytes,
-    num_columns: int | None = None,
-    *,
-    floats: bool = False,
-    separator: bytes = b",",
-) -> Num[np.ndarray, "rows columns"]:
-    """Parse lines of numbers, gzipped or not.
-
-    Args:
-        content: of the file, without a header line.
-        num_columns: in every line; None takes what the first line has.
-        floats: float32 (nan allowed) instead of int64.
-        separator: between the numbers of a line, one byte.
-
-    Raises:
-        ValueError: the text is anything but such lines.
-    """
-    stream, limit = io.BytesIO(content), MAX_BYTES
-    if content[:2] == b"\x1f\x8b":
-        stream, limit = gzip.GzipFile(fileobj=stream), _limit(len(content))
-    dtype = np.float32 if floats else np.int64
-    parts = []
-    for lines in _whole_lines(stream, limit):
-        if num_columns is None:
-            num_columns = lines[: lines.index(b"\n")].count(separator) + 1
-        parts.append(_numbers(lines, num_columns, dtype, separator))
-    if not parts:
-        return np.empty((0, num_columns or 1), dtype)
-    return np.concatenate(parts)
-
-
-def without_header(content: bytes, header: bytes | None = None) -> bytes:
-    """Return the lines after the first.
-
-    Raises:
-        ValueError: the first line is not the expected one.
-    """
-    first, _, rest = content.partition(b"\n")
-    if header is not None and first.rstrip(b"\r") != header:
-        msg = f"the first line is not {header.decode()!r}"
-        raise ValueError(msg)
-    return rest
-
-
-def _limit(size: int) -> int:
-    """Return how many bytes a file of so many may unpack to."""
-    return min(MAX_BYTES, max(ALWAYS, MAX_RATIO * size))
-
-
-def _whole_lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes]:
-    rest, total = b"", 0
-    while block := stream.read(CHUNK):
-        total += len(block)
-        if total > limit:
-            msg = f"it unpacks to more than {limit} bytes"
-            raise ValueError(msg)
-        block = (rest + block).replace(b"\r", b"")
-        end = block.rfind(b"\n") + 1
-        rest = block[end:]
-        if len(rest) > CHUNK:
-            msg = f"a line is longer than {CHUNK} bytes"
-            raise ValueError(msg)
-        if end:
-            yield block[:end]
-    if rest:
-        yield rest + b"\n"
-
-
-def _numbers(
-    lines: bytes, num_columns: int, dtype: type, separator: bytes
-) -> Num[np.ndarray, "rows columns"]:
-    num_lines = lines.count(b"\n")
-    digits = INTEGERS if dtype is np.int64 else FLOATS
-    # With the digits taken out, only the skeleton of the table may be left: this finds
-    # short lines, blank lines and foreign characters in one pass.
-    skeleton = (separator * (num_columns - 1) + b"\n") * num_lines
-    if lines.translate(None, digits) != skeleton:
-        msg = f"not every line has {num_columns} number(s)"
-        raise ValueError(msg)
-    blanks = lines.translate(bytes.maketrans(separator + b"\n", b"  "))
-    values = np.fromstring(blanks, dtype=dtype, sep=" ")
-    if values.size != num_lines * num_columns:
-        msg = f"not every line has {num_columns} number(s)"
-        raise ValueError(msg)
-    return values.reshape(num_lines, num_columns)
+def _plain(text: str) -> str:
+    """Return the first line of a message, short and without control characters."""
+    line = next(iter(text[:1000].strip().splitlines()), "")
+    line = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in line)
+    return line if len(line) <= 160 else f"{line[:157]}..."
 
 
 def members(
-    content: bytes | Path, expected: Mapping[str, tuple[str, int]]
+    content: File | Path, expected: Mapping[str, tuple[str, int]]
 ) -> dict[str, np.ndarray]:
-    """Read the named arrays of an npz; nothing else in it is looked at.
+    """Read the named arrays of an npz and nothing else in it.
 
     Args:
-        content: of the npz file, or where it is.
+        content: the npz file.
         expected: name -> admissible dtype kinds (``"iu"``, ``"f"``, ...) and number of
             dimensions; a name that ends in ``?`` may be missing.
 
     Raises:
         ValueError: a member is missing, pickled, of another type, or does not hold the
-            data that its header claims.
+            data that its header claims; or all of them do not fit in memory.
     """
-    arrays = {}
-    if isinstance(content, bytes):
-        file, size = io.BytesIO(content), len(content)
-    else:
-        file, size = content, content.stat().st_size
-    limit = _limit(size)
-    with zipfile.ZipFile(file) as archive:
-        there = set(archive.namelist())
-        for wanted, (kinds, num_dimensions) in expected.items():
-            name = wanted.removesuffix("?")
-            if f"{name}.npy" not in there:
-                if name != wanted:
-                    continue
-                msg = f"it has no member {name!r}"
-                raise ValueError(msg)
-            info = archive.getinfo(f"{name}.npy")
-            # Sizes are compared before anything is unpacked or allocated.
-            if info.file_size > limit:
-                msg = f"member {name!r} unpacks to {info.file_size} bytes"
-                raise ValueError(msg)
-            with archive.open(info) as stream:
-                arrays[name] = _array(stream, name, info.file_size)
-            array = arrays[name]
-            if array.dtype.kind not in kinds or array.ndim != num_dimensions:
+    file = content if isinstance(content, File) else stated(content)
+    with _Pieces(file.path) as stream, zipfile.ZipFile(stream) as archive:
+        infos = dict(_infos(archive, expected, file.unpacked_limit()))
+        headers = {}
+        for name, info in infos.items():
+            with archive.open(info) as member:
+                headers[name] = _npy.header(member, name, info.file_size)
+            kinds, num_dimensions = expected.get(name) or expected[f"{name}?"]
+            dtype, shape = headers[name].dtype, headers[name].shape
+            if dtype.kind not in kinds or len(shape) != num_dimensions:
                 msg = (
-                    f"member {name!r} has dtype {array.dtype} and {array.ndim} "
-                    f"dimensions, expected kind {kinds!r} and {num_dimensions}"
+                    f"member {name!r} has dtype {dtype} and {len(shape)} dimensions, "
+                    f"expected kind {kinds!r} and {num_dimensions}"
                 )
                 raise ValueError(msg)
+        file.reserve(sum(map(_npy.needed, headers.values())))
+        arrays = {}
+        for name, info in infos.items():
+            with archive.open(info) as member:
+                arrays[name] = _npy.read(member, headers[name])
     return arrays
 
 
-def _array(stream: Any, name: str, size: int) -> np.ndarray:
-    version = np.lib.format.read_magic(stream)
-    if version not in {(1, 0), (2, 0)}:
-        msg = f"member {name!r} has npy version {version}"
-        raise ValueError(msg)
-    read_header = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
-    shape, fortran_order, dtype = read_header(stream)
-    if dtype.hasobject or dtype.itemsize == 0:
-        msg = f"member {name!r} is pickled or empty-typed ({dtype}), which is not read"
-        raise ValueError(msg)
-    claimed = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or stream.tell() + claimed != size:
-        msg = f"member {name!r} claims shape {shape}, but holds {size} bytes"
-        raise ValueError(msg)
-    flat = np.frombuffer(stream.read(), dtype)
-    return flat.reshape(shape, order="F" if fortran_order else "C")
+def _infos(
+    archive: zipfile.ZipFile, expected: Iterable[str], limit: int
+) -> Iterator[tuple[str, zipfile.ZipInfo]]:
+    """Yield the members to read; sizes are compared before anything is unpacked.
+
+    Raises:
+        ValueError: one is missing, too large, or packed in an unusual way.
+    """
+    there = set(archive.namelist())
+    for wanted in expected:
+        name = wanted.removesuffix("?")
+        if f"{name}.npy" not in there:
+            if name != wanted:
+                continue
+            msg = f"it has no member {name!r}"
+            raise ValueError(msg)
+        info = archive.getinfo(f"{name}.npy")
+        if info.compress_type not in METHODS:
+            msg = f"member {name!r} is packed by method {info.compress_type}, not by 8"
+            raise ValueError(msg)
+        if info.file_size > limit:
+            msg = f"member {name!r} unpacks to {info.file_size} bytes"
+            raise ValueError(msg)
+        yield name, info
+
+
+class _Pieces(io.BufferedReader):
+    """A file of which ``zipfile`` cannot read much at once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:  # the end of the archive, 64 KB at most
+            size = MAX_READ
+        if size > MAX_READ:
+            msg = f"its table of contents claims {size} bytes"
+            raise ValueError(msg)
+        return super().read(size)

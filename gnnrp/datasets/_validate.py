@@ -6,6 +6,8 @@ from jaxtyping import Float, Int, Num
 from gnnrp.datasets import splits
 from gnnrp.types import Split
 
+PIECE = 1 << 20  # values checked at once
+
 
 def edges(
     pairs: Num[np.ndarray, "e columns"], num_nodes: int
@@ -18,9 +20,9 @@ def edges(
     if pairs.shape[1:] != (2,):
         msg = f"edges have shape {pairs.shape}, expected (e, 2)"
         raise ValueError(msg)
-    pairs = pairs.astype(np.int64)
-    outside = ((pairs < 0) | (pairs >= num_nodes)).any(axis=1)
-    if outside.any():
+    pairs = pairs.astype(np.int64, copy=False)
+    if pairs.size and not 0 <= pairs.min() <= pairs.max() < num_nodes:
+        outside = ((pairs < 0) | (pairs >= num_nodes)).any(axis=1)
         first = int(np.flatnonzero(outside)[0])
         msg = f"edge {tuple(pairs[first].tolist())} leaves the {num_nodes} nodes"
         raise ValueError(msg)
@@ -33,7 +35,7 @@ def class_ids(labels: Num[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], int
     Raises:
         ValueError: there is no label, or one is negative or not below n.
     """
-    labels = labels.astype(np.int64)
+    labels = labels.astype(np.int64, copy=False)
     # More classes than nodes is a damaged file, and would make one-hot targets explode.
     if not labels.size or labels.min() < 0 or labels.max() >= labels.size:
         msg = f"the labels are not {labels.size} class ids below that number"
@@ -52,7 +54,7 @@ def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         raise ValueError(msg)
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.ascontiguousarray(values, np.float32)
-    if not np.isfinite(values).all():
+    if not _all_finite(values):
         msg = "a feature is not finite"
         raise ValueError(msg)
     return values
@@ -75,12 +77,20 @@ def masks(
     if empty.size or not len(split.train):
         what = f"split {empty[0]} has no training node" if empty.size else "no split"
         raise ValueError(what)
-    counts = np.stack(split).astype(np.int64).sum(axis=0)
-    if (counts > 1).any():
-        msg = f"node {np.argwhere(counts > 1)[0][1]} is in two parts of a split"
-        raise ValueError(msg)
-    unlabeled = (counts > 0) & ~known
-    if unlabeled.any():
-        msg = f"node {np.argwhere(unlabeled)[0][1]} is in a split but has no label"
-        raise ValueError(msg)
+    for train, val, test in zip(*split, strict=True):  # one at a time, to save memory
+        twice = (train & val) | (train & test) | (val & test)
+        if twice.any():
+            msg = f"node {np.flatnonzero(twice)[0]} is in two parts of a split"
+            raise ValueError(msg)
+        unlabeled = (train | val | test) & ~known
+        if unlabeled.any():
+            msg = f"node {np.flatnonzero(unlabeled)[0]} is in a split but has no label"
+            raise ValueError(msg)
     return split
+
+
+def _all_finite(values: Num[np.ndarray, "..."]) -> bool:
+    """Return whether all values are finite, with a mask of some of them at a time."""
+    flat = values.reshape(-1)
+    pieces = range(0, flat.size, PIECE)
+    return all(bool(np.isfinite(flat[i : i + PIECE]).all()) for i in pieces)

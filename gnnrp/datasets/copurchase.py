@@ -29,7 +29,9 @@ NUM_SPLITS = 10
 FRACTIONS = (0.8, 0.1, 0.1)  # the paper's, App. E.2; no split is published
 
 
-def read(folder: Path, name: str, *, seed: int = 0) -> Dataset:
+def read(
+    folder: Path, name: str, *, seed: int = 0, max_bytes: int | None = None
+) -> Dataset:
     """Read the npz and draw ten 80/10/10 splits.
 
     The adjacency is stored without symmetry for the two Amazon sets.
@@ -38,25 +40,28 @@ def read(folder: Path, name: str, *, seed: int = 0) -> Dataset:
         folder: where the file is.
         name: computers, photo, cs or physics.
         seed: of the splits.
+        max_bytes: limit of all that this process holds; see ``memory``.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: the file is damaged or too large.
 
     Source: Shchur et al. 2018.
     """
     file = FILES[name]
-    content = _files.contents(folder, [file])
+    content = _files.contents(folder, [file], max_bytes)
     with _files.reading(folder / file, "co-purchase or co-author"):
         arrays = _files.members(content[file], MEMBERS)
         labels, num_classes = _validate.class_ids(arrays["labels"])
         num_nodes = len(labels)
+        content[file].reserve(splits.num_bytes(num_nodes, NUM_SPLITS))
         adjacency = _matrix(arrays, "adj", num_nodes)
-        features = _matrix(arrays, "attr", len(content[file]))
+        features = _matrix(arrays, "attr", content[file].size)
         if adjacency.shape != (num_nodes, num_nodes) or len(features.indptr) != (
             num_nodes + 1
         ):
             msg = f"shapes {adjacency.shape}, {features.shape} for {num_nodes} labels"
             raise ValueError(msg)
+        content[file].reserve(40 * adjacency.nnz)  # senders, pairs and edges
         senders = np.repeat(np.arange(num_nodes), np.diff(adjacency.indptr))
         pairs = np.stack([senders, adjacency.indices], axis=1)[adjacency.data != 0]
     return Dataset(

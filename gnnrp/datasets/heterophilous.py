@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gnnrp.datasets import _files, _validate, splits
+from gnnrp.datasets import _files, _text, _validate, splits
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.types import Split
 
@@ -19,20 +19,21 @@ NUM_SPLITS = 10
 FRACTIONS = (0.5, 0.25, 0.25)  # of the public splits
 
 
-def read(folder: Path, name: str) -> Dataset:
+def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     """Read ``NAME.npz`` with its ten public splits; each edge is stored once.
 
     Args:
         folder: where the file is.
         name: of the dataset; the file's has an underscore for a hyphen.
+        max_bytes: limit of all that this process holds; see ``memory``.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: the file is damaged or too large.
 
     Source: Platonov et al. 2023; Texas, Cornell, Wisconsin: Pei et al. 2020.
     """
     file = f"{name.replace('-', '_')}.npz"
-    content = _files.contents(folder, [file])
+    content = _files.contents(folder, [file], max_bytes)
     with _files.reading(folder / file, "heterophilous graph"):
         arrays = _files.members(content[file], MEMBERS)
         labels, num_classes = _validate.class_ids(arrays["node_labels"])
@@ -44,7 +45,7 @@ def read(folder: Path, name: str) -> Dataset:
             msg = f"{num_classes} classes where two are expected"
             raise ValueError(msg)
         edges = _validate.edges(arrays["edges"], len(labels))
-        split = Split(*(arrays[f"{part}_masks"].copy() for part in Split._fields))
+        split = Split(*(arrays[f"{part}_masks"] for part in Split._fields))
         _validate.masks(split, labels)
     return Dataset(
         name=name,
@@ -61,7 +62,9 @@ def read(folder: Path, name: str) -> Dataset:
     )
 
 
-def read_csv(folder: Path, name: str, *, seed: int = 0) -> Dataset:
+def read_csv(
+    folder: Path, name: str, *, seed: int = 0, max_bytes: int | None = None
+) -> Dataset:
     """Read ``edges.csv`` and ``labels.csv``: no features, no public splits.
 
     Ten 50/25/25 splits are drawn instead, so results are no reproduction of published
@@ -71,17 +74,21 @@ def read_csv(folder: Path, name: str, *, seed: int = 0) -> Dataset:
         folder: where the files are.
         name: of the dataset they belong to; they do not say it.
         seed: of the splits.
+        max_bytes: limit of all that this process holds; see ``memory``.
 
     Raises:
-        ValueError: a file is damaged.
+        ValueError: a file is damaged or too large.
     """
-    content = _files.contents(folder, ["edges.csv", "labels.csv"])
+    content = _files.contents(folder, ["edges.csv", "labels.csv"], max_bytes)
+    edge_file, label_file = content.values()
     with _files.reading(folder / "labels.csv", "label"):
-        lines = _files.without_header(content["labels.csv"], b"label")
-        labels, num_classes = _validate.class_ids(_files.table(lines, 1)[:, 0])
+        found = _text.table(label_file, 1, header=b"label")[:, 0]
+        labels, num_classes = _validate.class_ids(found)
+        label_file.reserve(splits.num_bytes(len(labels), NUM_SPLITS))
     with _files.reading(folder / "edges.csv", "edge"):
-        lines = _files.without_header(content["edges.csv"], b"source,target")
-        edges = _validate.edges(_files.table(lines, 2), len(labels))
+        pairs = _text.table(edge_file, 2, header=b"source,target", copies=1)
+        edges = _validate.edges(pairs, len(labels))
+        del pairs
     return Dataset(
         name=name,
         edges=edges,

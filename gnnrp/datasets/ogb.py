@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from gnnrp.datasets import _files, _validate, splits
+from gnnrp.datasets import _files, _text, _validate, splits
+from gnnrp.datasets._files import File
 from gnnrp.datasets.dataset import Dataset
 
 SPLITS = {"arxiv": "time", "proteins": "species", "products": "sales_ranking"}
@@ -23,7 +24,7 @@ def required(name: str) -> tuple[str, ...]:
     )
 
 
-def read(folder: Path, name: str) -> Dataset:
+def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     """Read graph, labels, public split, and features where the files hold some.
 
     What OGB leaves in ``processed`` is not looked at. Its own second load, under torch
@@ -34,26 +35,31 @@ def read(folder: Path, name: str) -> Dataset:
         folder: what OGB calls the dataset's folder, with ``raw`` and ``split`` in it.
         name: arxiv (directed citations), proteins (112 binary tasks; each node has the
             mean of its edges' features) or products.
+        max_bytes: limit of all that this process holds; see ``memory``.
 
     Raises:
-        ValueError: a file is damaged or does not fit the others.
+        ValueError: a file is damaged, too large, or does not fit the others.
 
     Source: Hu et al. 2020.
     """
     stored = EDGE_FEATURES if name == "proteins" else FEATURES
     names = [*required(name), *([stored] if (folder / stored).exists() else [])]
-    content = _files.contents(folder, names)
+    content = _files.contents(folder, names, max_bytes)
     edge_file, label_file, *count_files = names[:4]
     counts = []
     for file in count_files:
         with _files.reading(folder / file, "OGB count"):
-            (count,) = _files.table(content[file], 1)[:, 0].tolist()  # of one graph
+            (count,) = _text.table(content[file], 1, max_rows=1)[
+                :, 0
+            ].tolist()  # of one graph
             counts.append(count)
     with _files.reading(folder / label_file, "OGB label"):
-        labels, num_classes = _labels(content[label_file], name)
+        labels, num_classes = _labels(content[label_file], name, counts[0])
         _expect("labels", len(labels), counts[0])
     with _files.reading(folder / edge_file, "OGB edge"):
-        edges = _validate.edges(_files.table(content[edge_file], 2), len(labels))
+        pairs = _text.table(content[edge_file], 2, max_rows=counts[1], copies=1)
+        edges = _validate.edges(pairs, len(labels))
+        del pairs
         _expect("edges", edges.shape[1], counts[1])
     features = None
     if stored in content:
@@ -62,7 +68,8 @@ def read(folder: Path, name: str) -> Dataset:
     index = []
     for file in names[4:7]:
         with _files.reading(folder / file, "OGB split"):
-            index.append(_files.table(content[file], 1)[:, 0])
+            found = _text.table(content[file], 1, max_rows=len(labels), copies=1)
+            index.append(found[:, 0])
             if not index[-1].size:  # an empty gzip file unpacks without complaint
                 msg = "it lists no node"
                 raise ValueError(msg)
@@ -85,11 +92,11 @@ def read(folder: Path, name: str) -> Dataset:
 
 
 def _labels(
-    content: bytes, name: str
+    content: File, name: str, num_nodes: int
 ) -> tuple[Int[np.ndarray, " n"] | Float[np.ndarray, "n q"], int]:
     if name != "proteins":
-        return _validate.class_ids(_files.table(content, 1)[:, 0])
-    tasks = _files.table(content, floats=True)
+        return _validate.class_ids(_text.table(content, 1, max_rows=num_nodes)[:, 0])
+    tasks = _text.table(content, floats=True, max_rows=num_nodes, copies=1)
     if not (np.isin(tasks, (0, 1)) | np.isnan(tasks)).all():
         msg = "a label of a binary task is neither 0, 1 nor nan"
         raise ValueError(msg)
@@ -97,10 +104,12 @@ def _labels(
 
 
 def _features(
-    content: bytes, file: str, edges: Int[np.ndarray, "2 e"], counts: list[int]
+    content: File, file: str, edges: Int[np.ndarray, "2 e"], counts: list[int]
 ) -> Float[np.ndarray, "n d"]:
-    found = _validate.features(_files.table(content, floats=True))
-    _expect("rows", len(found), counts[file == EDGE_FEATURES])
+    num_rows = counts[file == EDGE_FEATURES]
+    found = _text.table(content, floats=True, max_rows=num_rows, copies=1)
+    found = _validate.features(found)
+    _expect("rows", len(found), num_rows)
     return _mean_of_edges(found, edges, counts[0]) if file == EDGE_FEATURES else found
 
 

@@ -8,15 +8,17 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Int
 
-from gnnrp.datasets import _csr, _files, _unpickle, _validate, splits
+from gnnrp.datasets import _csr, _files, _text, _unpickle, _validate, splits
+from gnnrp.datasets._files import File
 from gnnrp.datasets.dataset import Dataset
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 NUM_VAL = 500  # of the public split
 FORMAT = "Planetoid"
+PICKLE_BYTES = 1 << 24  # of the values that a pickle makes between two checks
 
 
-def read(folder: Path, name: str) -> Dataset:
+def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     """Read the eight files ``ind.NAME.*`` with the public split.
 
     Nodes that are missing from ``test.index`` (15 of Citeseer) keep their place and
@@ -25,18 +27,20 @@ def read(folder: Path, name: str) -> Dataset:
     Args:
         folder: where the files are.
         name: cora, citeseer or pubmed.
+        max_bytes: limit of all that this process holds; see ``memory``.
 
     Raises:
-        ValueError: a file is damaged, hostile or does not fit the others.
+        ValueError: a file is damaged, hostile, too large or does not fit the others.
 
     Source: Yang et al. 2016; public split: the first 20 nodes a class, the 500 after
     them, the 1,000 of ``test.index``.
     """
-    files = _files.contents(folder, [f"ind.{name}.{part}" for part in PARTS])
+    names = [f"ind.{name}.{part}" for part in PARTS]
+    files = _files.contents(folder, names, max_bytes)
     loaded = {}
-    for part, (file, content) in zip(PARTS, files.items(), strict=True):
-        with _files.reading(folder / file, FORMAT):
-            loaded[part] = _PARSERS.get(part, _one_hot)(content)
+    for part, file in zip(PARTS, files.values(), strict=True):
+        with _files.reading(file.path, FORMAT):
+            loaded[part] = _PARSERS.get(part, _one_hot)(file)
     with _files.reading(folder / f"ind.{name}.test.index", FORMAT):
         num_nodes = _num_nodes(loaded)
     with _files.reading(folder / f"ind.{name}.graph", FORMAT):
@@ -128,8 +132,14 @@ def _labels(loaded: dict[str, Any], num_nodes: int) -> Int[np.ndarray, " n"]:
     return labels
 
 
-def _one_hot(content: bytes) -> Int[np.ndarray, "rows c"]:
-    rows = _unpickle.dense(_unpickle.load(content))
+def _unpickled(file: File) -> Any:
+    """Evaluate a pickle, whose strings take several times the memory of the file."""
+    file.reserve(4 * file.size)
+    return _unpickle.load(file.read(), lambda: file.reserve(PICKLE_BYTES))
+
+
+def _one_hot(file: File) -> Int[np.ndarray, "rows c"]:
+    rows = _unpickle.dense(_unpickled(file))
     if rows.ndim != 2 or rows.dtype.kind not in "iu" or not rows.shape[1]:
         msg = f"labels of shape {rows.shape} and dtype {rows.dtype} are not one-hot"
         raise ValueError(msg)
@@ -139,28 +149,30 @@ def _one_hot(content: bytes) -> Int[np.ndarray, "rows c"]:
     return rows.astype(np.int64)
 
 
-def _matrix(content: bytes) -> scipy.sparse.csr_array:
-    matrix = _unpickle.load(content)
+def _matrix(file: File) -> scipy.sparse.csr_array:
+    matrix = _unpickled(file)
     if not isinstance(matrix, _unpickle.Matrix) or not isinstance(matrix.state, dict):
         msg = "it holds no sparse matrix"
         raise TypeError(msg)
     state = matrix.state
-    shape = state["_shape"]
+    shape = state.get("_shape")
+    if not _unpickle.is_shape(shape, (2,)):
+        msg = "the shape of the sparse matrix is not two sizes"
+        raise ValueError(msg)
     data, indices, indptr = (
-        _unpickle.dense(state[key]) for key in ("data", "indices", "indptr")
+        _unpickle.dense(state.get(key)) for key in ("data", "indices", "indptr")
     )
     if not (
-        _unpickle.is_shape(shape, (2,))
-        and data.ndim == indices.ndim == indptr.ndim == 1
+        data.ndim == indices.ndim == indptr.ndim == 1
         and indices.dtype.kind == indptr.dtype.kind == "i"
     ):
-        msg = f"the parts of the sparse matrix of shape {shape!r} do not fit together"
+        msg = f"the parts of the sparse matrix of shape {shape} do not fit together"
         raise ValueError(msg)
-    return _csr.checked(data, indices, indptr, shape, max_columns=len(content))
+    return _csr.checked(data, indices, indptr, shape, max_columns=file.size)
 
 
-def _adjacency_lists(content: bytes) -> Int[np.ndarray, "e 2"]:
-    graph = _unpickle.load(content)
+def _adjacency_lists(file: File) -> Int[np.ndarray, "e 2"]:
+    graph = _unpickled(file)
     if not isinstance(graph, _unpickle.Graph) or not all(
         type(neighbors) is list for neighbors in graph.values()
     ):
@@ -169,8 +181,8 @@ def _adjacency_lists(content: bytes) -> Int[np.ndarray, "e 2"]:
     degrees = [len(neighbors) for neighbors in graph.values()]
     # One list, stored once, may be referred to many times: an honest file spends a byte
     # on every entry.
-    if sum(degrees) > len(content):
-        msg = f"{sum(degrees)} adjacency entries in {len(content)} bytes"
+    if sum(degrees) > file.size:
+        msg = f"{sum(degrees)} adjacency entries in {file.size} bytes"
         raise ValueError(msg)
     receivers = list(itertools.chain.from_iterable(graph.values()))
     if any(type(node) is not int for node in itertools.chain(graph, receivers)):
@@ -180,8 +192,8 @@ def _adjacency_lists(content: bytes) -> Int[np.ndarray, "e 2"]:
     return np.stack([senders, np.array(receivers, np.int64)], axis=1)
 
 
-def _test_index(content: bytes) -> Int[np.ndarray, " m"]:
-    return _files.table(content, 1)[:, 0].astype(np.int64)
+def _test_index(file: File) -> Int[np.ndarray, " m"]:
+    return _text.table(file, 1)[:, 0]
 
 
 _PARSERS = {

@@ -70,6 +70,11 @@ def random(
     return Split(train, val, test)
 
 
+def num_bytes(num_nodes: int, num_splits: int) -> int:
+    """Return the bytes that ``random`` takes: masks, and permutations of node ids."""
+    return num_nodes * (3 * num_splits + 32)
+
+
 def public(
     num_nodes: int,
     train_index: Int[np.ndarray, " a"] | Sequence[int],

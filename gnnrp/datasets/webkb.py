@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool
 
-from gnnrp.datasets import _files, _validate
+from gnnrp.datasets import _files, _text, _validate
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.types import Split
 
@@ -22,24 +22,24 @@ def split_file(name: str, i: int) -> str:
     return f"{name}_split_0.6_0.2_{i}.npz"
 
 
-def read(folder: Path, name: str) -> Dataset:
+def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     """Read directed edges, binary features, labels and the ten public splits.
 
     Args:
         folder: where the twelve files are.
         name: texas, cornell or wisconsin.
+        max_bytes: limit of all that this process holds; see ``memory``.
 
     Raises:
-        ValueError: a file is damaged or does not fit the others.
+        ValueError: a file is damaged, too large, or does not fit the others.
 
     Source: Pei et al. 2020.
     """
     split_files = [split_file(name, i) for i in range(NUM_SPLITS)]
-    content = _files.contents(folder, [EDGES, NODES, *split_files])
+    content = _files.contents(folder, [EDGES, NODES, *split_files], max_bytes)
     with _files.reading(folder / NODES, "Geom-GCN node"):
         # node id, TAB, features with commas between, TAB, label
-        lines = _files.without_header(content[NODES]).replace(b"\t", b",")
-        table = _files.table(lines)
+        table = _text.table(content[NODES], separators=b"\t,", header=b"", copies=1)
         table = table[np.argsort(table[:, 0])]
         if not np.array_equal(table[:, 0], np.arange(len(table))):
             msg = f"the node ids are not 0 to {len(table) - 1}, each once"
@@ -47,8 +47,7 @@ def read(folder: Path, name: str) -> Dataset:
         labels, num_classes = _validate.class_ids(table[:, -1])
         features = _validate.features(table[:, 1:-1])
     with _files.reading(folder / EDGES, "Geom-GCN edge"):
-        lines = _files.without_header(content[EDGES])
-        pairs = _files.table(lines, 2, separator=b"\t")
+        pairs = _text.table(content[EDGES], 2, separators=b"\t", header=b"", copies=1)
         edges = _validate.edges(pairs, len(labels))
         if edges.shape[1] == 0:
             msg = "it lists no edge"
@@ -73,7 +72,7 @@ def read(folder: Path, name: str) -> Dataset:
     )
 
 
-def _split(content: bytes) -> Split:
+def _split(content: _files.File) -> Split:
     arrays = _files.members(
         content, {f"{part}_mask": ("bu", 1) for part in Split._fields}
     )
