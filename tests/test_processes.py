@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -140,7 +141,10 @@ def test_two_processes_find_what_one_does_and_hold_half_of_it(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_of_two_processes_goes_on_to_the_same_record(data, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_of_two_processes_that_ends_early_resumes_to_the_same_record(
+    number, data, tmp_path
+):
     shards.write(tmp_path / "parts", data, 2)
     flags = ["--method", "iterate", "--num-steps", "6000", "--step-size", "0.5"]
     kept = ["--folder", "run", "--checkpoint-seconds", "0"]
@@ -160,11 +164,10 @@ def test_an_interrupted_run_of_two_processes_goes_on_to_the_same_record(data, tm
     processes = both(rp(free_port(), *flags, *kept), tmp_path)
     while not list(tmp_path.glob("run/checkpoints/[0-9]*")):
         time.sleep(0.05)
-    processes[1].send_signal(signal.SIGINT)  # all stop where one is asked to
-    for process in processes:
-        _, errors = process.communicate()
-        assert process.returncode == 130
-        assert "interrupted; kept at " in errors
+    processes[1].send_signal(number)
+    (status, (line,)), _ = ends(processes)
+    assert status == (130 if number == signal.SIGINT else 2)
+    assert ("interrupted; kept at " in line) == (number == signal.SIGINT)
     again = run(*kept, "--resume")
     for changing in ("seconds", "peak_memory_bytes", "command"):
         del whole[changing], again[changing]
@@ -267,34 +270,189 @@ def test_parting_that_fails_or_stops_leaves_no_obstacle(data, tmp_path):
     assert len(shards.write(tmp_path / "new", data, 2)["parts"]) == 2
 
 
-def test_a_process_that_ends_is_told_in_one_sentence():
-    def fail():
-        msg = "Connection reset by peer\nand more"
-        raise RuntimeError(msg)
-
-    with pytest.raises(
-        ValueError, match=r"ended or failed \(Connection reset by peer\)"
-    ):
-        _hosts.together(fail)
-    assert _hosts.together(max, 1, 2) == 2
-
-
 @pytest.mark.parametrize("flag", ["--seed=1", "--split=0", "--dataset=cora"])
 def test_flags_that_shards_do_not_know_are_refused(flag, tmp_path, capsys):
     assert cli.main(["rp", "--shards", str(tmp_path), flag]) == 2
     assert "does not go with --shards, whose data set is" in capsys.readouterr().err
 
 
-def test_hosts_that_cannot_meet_are_refused(monkeypatch):
-    monkeypatch.setattr(_hosts, "_keep_output_clean", lambda: None)
+def test_hosts_that_are_none_are_refused(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "b.example.org")
-    assert _hosts._own(["a:7000", "b"]) == 1
+    assert _hosts.parse("a:7000, b", None) == (("a", "b"), 1, 7000)
+    assert _hosts.parse("a,c", 1) == (("a", "c"), 1, 7117)
     for hosts, host, message in (
-        (None, 1, "--host needs --hosts"),
         ("a,b", 2, "--host must be one of 0 to 1, got 2"),
+        ("a,b", -1, "--host must be one of 0 to 1, got -1"),
         ("a,c", None, "is called b.example.org, which is 0 of --hosts"),
-        ("b,b", None, "which is 2 of --hosts; say which one"),
-        ("auto", None, "did not meet .*; name the machines by --hosts A,B"),
+        ("b,b", None, "which is 2 of --hosts; pass its index"),
+        ("a:b,c", 0, "--hosts must be NAME,NAME,..., .* got 'a:b,c'"),
+        ("a:70000,c", 0, "--hosts must be NAME,NAME"),
+        ("a,,c", 0, "--hosts must be NAME,NAME"),
     ):
         with pytest.raises(ValueError, match=message):
-            _hosts.join(hosts, host)
+            _hosts.parse(hosts, host)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--host", "1"], "--host needs --hosts, the names of all machines"),
+        (["--partner-seconds", "9"], "--partner-seconds needs --hosts"),
+        (["--hosts", "a,b", "--partner-seconds", "0"], "must be between 1 and 86400"),
+        (["--hosts", "a,b", "--partner-seconds", "nan"], "partner_seconds must be"),
+    ],
+)
+def test_flags_of_processes_are_checked(flags, message, tmp_path, capsys):
+    assert cli.main(["rp", "--shards", str(tmp_path), *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+LONG = ["--method", "iterate", "--num-steps", "2000000", "--step-size", "0.01"]
+KEPT = ["--folder", "run", "--checkpoint-seconds", "0"]
+
+
+def ends(processes):
+    """Return the status and the lines on standard error of processes that end."""
+    try:
+        told = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    statuses = [process.returncode for process in processes]
+    return list(zip(statuses, map(str.splitlines, told), strict=True))
+
+
+def under_way(tmp_path, data):
+    """Start two processes, and return them once they have a checkpoint."""
+    shards.write(tmp_path / "parts", data, 2)
+    bound = ["--partner-seconds", "10"]
+    processes = both(rp(free_port(), *LONG, *KEPT, *bound), tmp_path)
+    while not list(tmp_path.glob("run/checkpoints/[0-9]*")):
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.05)
+    return processes
+
+
+def worker_of(process):
+    """Return the number of the process that computes for another one."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process.pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(listed.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (signal.SIGKILL, "was killed or lost its connection"),
+        (signal.SIGSTOP, "has been silent for 10 s (--partner-seconds)"),
+    ],
+)
+def test_a_partner_that_is_lost_ends_the_other_process(
+    number, message, victim, data, tmp_path
+):
+    processes = under_way(tmp_path, data)
+    processes[victim].send_signal(number)
+    ((status, lines),) = ends([processes[1 - victim]])
+    again = "start all processes again, with --resume if there is a --folder"
+    assert status == 2
+    assert lines == [f"gnnrp: process {victim} (127.0.0.1) {message}; {again}"]
+    processes[victim].send_signal(signal.SIGCONT)
+    ((status, lines),) = ends([processes[victim]])
+    assert status != 0
+    assert len(lines) == (number == signal.SIGSTOP)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (signal.SIGKILL, "was ended by SIGKILL"),
+        (signal.SIGSTOP, "has been stopped for 10 s (--partner-seconds)"),
+    ],
+)
+def test_a_worker_that_is_lost_ends_both_processes(number, message, data, tmp_path):
+    processes = under_way(tmp_path, data)
+    os.kill(worker_of(processes[1]), number)
+    for status, (line,) in ends(processes):
+        assert status == 2
+        assert line.startswith(f"gnnrp: process 1 (127.0.0.1) {message}; start all")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_to_one_process_ends_both(number, status, victim, data, tmp_path):
+    processes = under_way(tmp_path, data)
+    processes[victim].send_signal(signal.Signals[number])
+    for found, (line,) in ends(processes):
+        assert found == status
+        assert re.fullmatch(
+            r"gnnrp: interrupted; kept at \d+ in run/checkpoints; go on by --resume",
+            line,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_partner_that_never_starts_is_named(started, data, tmp_path):
+    shards.write(tmp_path / "parts", data, 2)
+    commands = rp(free_port(), "--partner-seconds", "3")[started : started + 1]
+    ((status, (line,)),) = ends(both(commands, tmp_path, [None]))
+    assert status == 2
+    assert f"gnnrp: process {1 - started} (127.0.0.1) " in line
+    assert "within 3 s" in line
+    assert "--partner-seconds" in line
+
+
+@pytest.mark.slow
+def test_addresses_that_differ_end_both_processes(data, tmp_path):
+    shards.write(tmp_path / "parts", data, 2)
+    bound = ["--partner-seconds", "5"]
+    commands = [rp(free_port(), *bound)[0], rp(free_port(), *bound)[1]]
+    (first, (missing,)), (second, (unreachable,)) = ends(both(commands, tmp_path))
+    assert (first, second) == (2, 2)
+    assert "process 1 (127.0.0.1) did not reach 127.0.0.1:" in missing
+    assert "process 0 (127.0.0.1) cannot be reached at 127.0.0.1:" in unreachable
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "first", "second"),
+    [
+        (
+            [["--power", "2"], ["--power", "3"]],
+            "power is 3 in process 1 (127.0.0.1) and 2 in process 0 (127.0.0.1); ",
+            "power is 3 in process 1 (127.0.0.1) and 2 in process 0 (127.0.0.1); ",
+        ),
+        (
+            [[], ["--power", "-1"]],
+            "process 1 (127.0.0.1) stopped: power must be at least 0, got -1",
+            "power must be at least 0, got -1",
+        ),
+        (
+            [["--folder", "run"], ["--folder", "other"]],
+            "--folder 'other' of process 1 (127.0.0.1) is not that of process 0",
+            "--folder 'other' of process 1 (127.0.0.1) is not that of process 0",
+        ),
+        (
+            [["--max-memory", "1KB"], []],
+            "--max-memory is None in process 1 (127.0.0.1) and '1KB' in process 0",
+            "--max-memory is None in process 1 (127.0.0.1) and '1KB' in process 0",
+        ),
+    ],
+)
+def test_flags_that_differ_end_both_processes(flags, first, second, data, tmp_path):
+    shards.write(tmp_path / "parts", data, 2)
+    commands = rp(free_port(), "--partner-seconds", "20")
+    commands = [command + more for command, more in zip(commands, flags, strict=True)]
+    told = ends(both(commands, tmp_path))
+    for (status, (line,)), expected in zip(told, (first, second), strict=True):
+        assert status == 2
+        assert line.startswith(f"gnnrp: {expected}")
+    assert not list(tmp_path.glob("*/.*"))  # the file that all must see is gone

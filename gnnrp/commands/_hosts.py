@@ -1,99 +1,185 @@
-"""How the processes of one run find each other: JAX's distributed runtime."""
+"""Names of the machines of a run, and the JAX runtime that joins their processes."""
 
+import contextlib
+import math
 import os
 import socket
-import sys
-from collections.abc import Callable
 from typing import Any
+
+from gnnrp.commands._partners import Hosts
 
 PORT = 7117
 AUTO = "auto"
+_HEARTBEAT = 100  # seconds of JAX's own, at least; ours come first
 
 
-def join(hosts: str | None, host: int | None) -> None:
-    """Join the other processes of this run, if there are others.
+def parse(hosts: str, host: int | None) -> Hosts:
+    """Read ``--hosts`` and ``--host``.
 
     Args:
         hosts: names of all machines, comma-separated, in the order of the parts, the
-            first one ``name`` or ``name:port``; or "auto", as Slurm, Open MPI or a
-            cloud's launcher tell. None: this process is alone.
-        host: which of them this one is, from 0; found by this machine's name if None.
+            first one ``name`` or ``name:port``.
+        host: the index of this one, from 0; found by this machine's name if None.
 
     Raises:
-        ValueError: no such host, or nobody answers.
+        ValueError: a name or a port that is none, or an index out of range.
     """
-    if hosts is None:
-        if host is not None:
-            msg = "--host needs --hosts, the names of all machines"
-            raise ValueError(msg)
-        return
+    first, *others = (name.strip() for name in hosts.split(","))
+    name, colon, digits = first.partition(":")
+    port = int(digits) if digits.isascii() and digits.isdigit() else 0
+    if not colon:
+        port = PORT
+    names = (name, *(other.split(":")[0] for other in others))
+    if not all(names) or not 0 < port < 1 << 16:
+        msg = (
+            f"--hosts must be NAME,NAME,..., the first perhaps NAME:PORT, got "
+            f"{hosts[:80]!r}"
+        )
+        raise ValueError(msg)
+    index = _own(names) if host is None else host
+    if not 0 <= index < len(names):
+        msg = f"--host must be one of 0 to {len(names) - 1}, got {index}"
+        raise ValueError(msg)
+    return Hosts(names, index, port)
+
+
+def join(hosts: Hosts, port: int, seconds: float) -> None:
+    """Start JAX's distributed runtime between processes that have met.
+
+    Args:
+        hosts: of the run.
+        port: a free one of the first machine.
+        seconds: to wait for partners.
+
+    Raises:
+        ValueError: the runtime does not start.
+    """
+    _initialize(
+        seconds,
+        f"check that all machines reach {hosts.names[0]}:{port}",
+        coordinator_address=f"{hosts.names[0]}:{port}",
+        num_processes=len(hosts.names),
+        process_id=hosts.index,
+    )
+
+
+def join_automatically(port: int, seconds: float) -> Hosts:
+    """Start JAX's distributed runtime as Slurm, Open MPI or a cloud describes it.
+
+    Args:
+        port: where this process listens for the others, if it is the first.
+        seconds: to wait for partners.
+
+    Raises:
+        ValueError: nothing describes the processes, or some are missing.
+    """
+    _initialize(seconds, "name the machines by --hosts A,B")
+    import jax
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    own = np.zeros(260, np.int32)
+    name = socket.gethostname().encode()[:255]
+    own[0] = port
+    own[1 : 1 + len(name)] = list(name)
+    every = np.atleast_2d(multihost_utils.process_allgather(own))
+    names = tuple(bytes(row[1:][row[1:] > 0].tolist()).decode() for row in every)
+    return Hosts(names, jax.process_index(), int(every[0, 0]))
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing listens at."""
+    with socket.socket() as found:
+        found.bind(("", 0))
+        return found.getsockname()[1]
+
+
+def _initialize(seconds: float, remedy: str, **settings: Any) -> None:
     import jax
 
-    settings = {}
-    if hosts != AUTO:
-        names = [name.strip() for name in hosts.split(",")]
-        index = _own(names) if host is None else host
-        if not 0 <= index < len(names):
-            msg = f"--host must be one of 0 to {len(names) - 1}, got {index}"
-            raise ValueError(msg)
-        first = names[0] if ":" in names[0] else f"{names[0]}:{PORT}"
-        settings = {
-            "coordinator_address": first,
-            "num_processes": len(names),
-            "process_id": index,
-        }
-    _keep_output_clean()
+    patience = math.ceil(seconds)
     try:
-        jax.distributed.initialize(**settings)
+        jax.distributed.initialize(
+            **settings,
+            initialization_timeout=patience,
+            heartbeat_timeout_seconds=max(_HEARTBEAT, 3 * patience),
+        )
     except (RuntimeError, ValueError) as error:
-        advice = (
-            "name the machines by --hosts A,B"
-            if hosts == AUTO
-            else "start one process for each of --hosts, and check that they reach "
-            f"{settings['coordinator_address']}"
-        )
-        msg = f"the processes of this run did not meet ({error}); {advice}"
+        reason = (str(error) or repr(error)).splitlines()[0]
+        msg = f"the processes of this run did not meet ({reason[:150]}); {remedy}"
         raise ValueError(msg) from error
 
 
-def together(run: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
-    """Call what all processes run, and tell it in one sentence if another one ends.
-
-    Raises:
-        ValueError: another process ended, or the device failed.
-    """
-    try:
-        return run(*arguments, **settings)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
-        msg = (
-            f"a process of this run ended or failed ({reason}); start all of them "
-            "again, with --resume if there is a --folder"
-        )
-        raise ValueError(msg) from error
-
-
-def _keep_output_clean() -> None:
-    """Send what the runtime's libraries print to standard error: it is not ours."""
-    sys.stdout.flush()
-    kind = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
-    sys.stdout = os.fdopen(os.dup(1), "w", **kind)
-    os.dup2(2, 1)
-
-
-def _own(names: list[str]) -> int:
-    """Return which of the names is this machine's.
+def _own(names: tuple[str, ...]) -> int:
+    """Return the index of this machine's name.
 
     Raises:
         ValueError: none, or several.
     """
     own = socket.gethostname()
-    bare = [name.split(":")[0] for name in names]
-    found = [i for i, name in enumerate(bare) if name in {own, own.split(".")[0]}]
+    found = [i for i, name in enumerate(names) if name in {own, own.split(".")[0]}]
     if len(found) != 1:
         msg = (
-            f"this machine is called {own}, which is {len(found)} of --hosts; say "
-            "which one it is by --host, from 0"
+            f"this machine is called {own}, which is {len(found)} of --hosts; pass its "
+            "index by --host, from 0"
         )
         raise ValueError(msg)
     return found[0]
+
+
+def differing(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
+    """Return the first difference between the settings of processes, as a sentence."""
+    for i, other in enumerate(values):
+        for name, value in values[0].items():
+            if other.get(name) != value:
+                return (
+                    f"{name} is {other.get(name)!r} in {hosts.named(i)} and {value!r} "
+                    f"in {hosts.named(0)}; start all processes with the same"
+                )
+    return None
+
+
+class SharedFolder:
+    """A file that the first process writes and all others must see."""
+
+    def __init__(self, folder: Any) -> None:
+        """Do not write it yet."""
+        self._folder = folder
+        self._token: str | None = None
+
+    def offer(self) -> str:
+        """Write the file and return its name.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        import secrets
+
+        from gnnrp import _writing, checkpoints
+
+        checkpoints.prepare(self._folder)
+        self._token = (
+            f".{secrets.token_hex(8)}.half"  # removed like any unfinished file
+        )
+        _writing.write(self._folder / self._token, b"")
+        return self._token
+
+    def withdraw(self) -> None:
+        """Remove the file."""
+        if self._token is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / self._token).unlink()
+
+    def sees(self, token: str, seconds: float) -> bool:
+        """Return whether the file is there; network folders may take a while."""
+        import time
+
+        deadline = time.monotonic() + seconds
+        while True:
+            # A listing is read anew where a missing name may be cached.
+            with contextlib.suppress(OSError):
+                if token in os.listdir(self._folder):
+                    return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)

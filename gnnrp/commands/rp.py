@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -68,6 +70,8 @@ class Rp(Kept):
     """With --shards: `NAME,NAME,...`, the first perhaps `NAME:PORT`; or `auto`."""
     host: Annotated[int | None, setting(int, "(default: by name)")] = None
     """Which of --hosts this is, from 0; told by the machine's name if left out."""
+    partner_seconds: float = 60
+    """With --hosts: how long to wait for partners to start, and for a silent one."""
 
     def run(self) -> None:
         """Load, run, and print.
@@ -76,10 +80,14 @@ class Rp(Kept):
             ValueError: settings or data that do not serve.
         """
         if self.shards is not None:
-            self._run_shards(self.shards)
+            self._run_shards()
             return
-        if self.hosts is not None or self.host is not None:
-            msg = "--hosts and --host need --shards, a graph in parts (gnnrp partition)"
+        waits = self.partner_seconds != Rp.partner_seconds
+        if self.hosts is not None or self.host is not None or waits:
+            msg = (
+                "--hosts, --host and --partner-seconds need --shards, a graph in parts "
+                "(gnnrp partition)"
+            )
             raise ValueError(msg)
         from gnnrp import pipeline, records, tables
 
@@ -117,7 +125,7 @@ class Rp(Kept):
         if not self.json:
             streams.show(f"\nLearning curve: {target}")
 
-    def _run_shards(self, folder: Path) -> None:
+    def _run_shards(self) -> None:
         """Run on a graph in parts, in this process and all others alike.
 
         Raises:
@@ -132,31 +140,75 @@ class Rp(Kept):
         if wrong:
             msg = f"--{wrong[0]} does not go with --shards, whose data set is its own"
             raise ValueError(msg)
-        from gnnrp import records, shards, tables
-        from gnnrp.commands import _hosts
+        with Bar(quiet=self.quiet) as progress:
+            update = functools.partial(progress, "residual propagation")
+            if self.hosts is None:
+                waits = self.partner_seconds != Rp.partner_seconds
+                if self.host is not None or waits:
+                    name = "partner-seconds" if waits else "host"
+                    msg = f"--{name} needs --hosts, the names of all machines"
+                    raise ValueError(msg)
+                settings, _ = self.prepare_shards()
+                result = self.compute_shards(settings, update)
+            else:
+                from gnnrp import _checks
+                from gnnrp.commands import _supervisor
 
-        name, max_bytes = shards.contents(folder)["dataset"], self.max_bytes()
-        settings = self._settings(name, has_features=False)
-        _hosts.join(self.hosts, self.host)
-        import jax
+                _checks.inside("partner_seconds", self.partner_seconds, 1, 86_400)
+                result = _supervisor.run(self, self.hosts, self.host, update)
+        if result is None:  # the first process prints
+            return
+        for warning in result["warnings"]:
+            streams.tell(f"gnnrp: {warning}")
+        streams.show(result["text"])
+
+    def prepare_shards(self) -> tuple[Any, dict[str, Any]]:
+        """Return the settings of a run on parts, and what all processes must share.
+
+        Raises:
+            ValueError: no parts, or settings out of range.
+        """
+        assert self.shards is not None
+        from gnnrp import shards
+
+        table = shards.contents(self.shards)
+        settings = self._settings(table["dataset"], has_features=False)
+        flags = ("max_memory", "resume", "checkpoint_seconds", "partner_seconds")
+        identity = {
+            "the version of gnnrp": metadata.version("gnnrp"),
+            "the version of jax": metadata.version("jax"),
+            "the digest of --shards": table["sha256"],
+            "--folder given": self.folder is not None,
+            **{f"--{name.replace('_', '-')}": getattr(self, name) for name in flags},
+            **dataclasses.asdict(settings),
+        }
+        return settings, identity
+
+    def compute_shards(
+        self, settings: Any, progress: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        """Run on a graph in parts, and return what to print.
+
+        Raises:
+            ValueError: what ``shards.run`` refuses; a run in the folder.
+        """
+        assert self.shards is not None
+        from gnnrp import records, shards, tables
 
         self.check_folder()
-        first = jax.process_index() == 0
-        with Bar(quiet=self.quiet or not first) as progress:
-            record = _hosts.together(
-                shards.run,
-                folder,
-                settings,
-                kept=self.folder and self.folder / CHECKPOINTS,
-                checkpoint_seconds=self.checkpoint_seconds,
-                max_bytes=max_bytes,
-                progress=functools.partial(progress, "residual propagation"),
-            )
-        if not first:
-            return
-        if warning := tables.growth(record["report"]):
-            streams.tell(f"gnnrp: {warning}")
-        streams.show(records.dumps(record) if self.json else tables.of_run(record))
+        record = shards.run(
+            self.shards,
+            settings,
+            kept=self.folder and self.folder / CHECKPOINTS,
+            checkpoint_seconds=self.checkpoint_seconds,
+            max_bytes=self.max_bytes(),
+            progress=progress,
+        )
+        growth = tables.growth(record["report"])
+        return {
+            "warnings": [growth] if growth else [],
+            "text": records.dumps(record) if self.json else tables.of_run(record),
+        }
 
     def _settings(self, name: str, *, has_features: bool) -> Any:
         from gnnrp import presets

@@ -1,0 +1,350 @@
+"""The process that watches a worker and its partners, and ends a run of several."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import connection
+from typing import Any
+
+from gnnrp.commands import _hosts, _partners, streams
+from gnnrp.commands._partners import AGAIN, Event, Hosts, PartnerError, Partners
+
+_TICK = 0.2  # seconds between two looks at signals and clocks
+_GRACE = 5.0  # seconds for the cause of a failure to show
+_NOISE = 1 << 16  # bytes kept of what libraries print
+
+
+def run(
+    command: Any, hosts: str, host: int | None, progress: Callable[[int, int], None]
+) -> Any:
+    """Run a command in a worker, in step with those of the other machines.
+
+    Args:
+        command: has ``prepare_shards``, ``compute_shards``, ``folder``, ``debug`` and
+            ``partner_seconds``.
+        hosts: names of all machines, or "auto".
+        host: the index of this one.
+        progress: called with (done, total) in the first process.
+
+    Returns:
+        The result of ``compute_shards`` in the first process, None in all others.
+
+    Raises:
+        ValueError: flags that do not serve; a partner that is missing, silent or gone;
+            an error of a worker.
+        KeyboardInterrupt: on Ctrl-C in any of the processes.
+        SystemExit: on SIGTERM in any of them, with status 143.
+    """
+    known = None if hosts == _hosts.AUTO else _hosts.parse(hosts, host)
+    with _signals() as received:
+        supervisor = Supervisor(command, known, received, progress)
+        succeeded = False
+        try:
+            result = supervisor.supervise()
+            succeeded = True
+        finally:
+            supervisor.close(show_noise=succeeded or command.debug)
+    return result
+
+
+class Supervisor:
+    """A worker and the partners of this process."""
+
+    def __init__(
+        self,
+        command: Any,
+        hosts: Hosts | None,
+        signals: list[int],
+        progress: Callable[[int, int], None],
+    ) -> None:
+        """Listen for partners; start nothing yet.
+
+        Args:
+            command: see ``run``.
+            hosts: None until the worker finds them.
+            signals: grows with the signals that this process receives.
+            progress: see ``run``.
+        """
+        self._command, self._seconds = command, command.partner_seconds
+        self._hosts, self._signals, self._progress = hosts, signals, progress
+        self._listener = _partners.listen(None) if hosts is None else None
+        self._partners = Partners(hosts, self._seconds) if hosts else None
+        self._worker: Worker | None = None
+        self._told: str | None = None  # to partners, why the run ends
+        self._deadline = float("inf")  # for the worker
+        self._interrupted, self._kept = 0, ""
+        self._fault: str | None = None  # which may have its cause in a partner
+        self._result: Any = None
+        self._has_result = self._finished = False
+
+    def supervise(self) -> Any:
+        """Wait for the result; see ``run``.
+
+        Raises:
+            ValueError: see ``run``.
+        """
+        if self._partners is not None:
+            self._meet(self._partners)
+        port = self._listener.getsockname()[1] if self._listener else 0
+        self._worker = worker = Worker()
+        worker.send((sys.argv, self._command, self._hosts, port, self._seconds))
+        if self._partners is None:
+            self._deadline = time.monotonic() + 2 * self._seconds
+        while not self._finished:
+            sockets = self._partners.sockets() if self._partners else []
+            connection.wait([*worker.sources(), *sockets], _TICK)
+            self._heed_signals()
+            for kind, content in worker.poll():
+                self._hear_worker(kind, content)
+            if self._partners is not None:
+                for event in [*self._partners.poll(), *self._partners.settled()]:
+                    self._hear_partner(event)
+            self._heed_clock(worker)
+        return self._result if self._is_first() else None
+
+    def close(self, *, show_noise: bool) -> None:
+        """End the worker and all connections."""
+        if self._partners is not None:
+            self._partners.end(self._told)
+        if self._listener is not None:
+            self._listener.close()
+        if self._worker is not None:
+            noise = self._worker.close()
+            if show_noise and noise:
+                streams.tell(noise)
+
+    def _is_first(self) -> bool:
+        return self._hosts is not None and self._hosts.index == 0
+
+    def _own_name(self) -> str:
+        if self._hosts is None:
+            return "a process"
+        return self._hosts.named(self._hosts.index)
+
+    def _meet(self, partners: Partners) -> None:
+        """Wait for the others to start.
+
+        Raises:
+            PartnerError: they do not.
+        """
+        try:
+            partners.meet(lambda: bool(self._signals))
+        except PartnerError as error:
+            self._told = str(error)
+            raise
+        self._heed_signals()
+
+    def _heed_signals(self) -> None:
+        """Pass signals on to the worker and the partners; obey the second at once."""
+        if not self._signals or self._interrupted:
+            if len(self._signals) > 1:
+                self._deadline = 0
+            return
+        if self._partners is not None:
+            self._partners.interrupt(self._signals[0])
+        self._interrupt(self._signals[0])
+
+    def _interrupt(self, number: int) -> None:
+        """Let the worker write a checkpoint, if it does so in time."""
+        if self._interrupted:
+            return
+        self._interrupted = number
+        if self._worker is None:
+            raise self._interruption()
+        self._worker.interrupt()
+        self._deadline = time.monotonic() + self._seconds
+
+    def _interruption(self) -> BaseException:
+        if self._interrupted != signal.SIGTERM:
+            return KeyboardInterrupt(self._kept)
+        how = f"{self._kept}; go on by --resume" if self._kept else "terminated"
+        streams.tell(f"gnnrp: {how}")
+        return SystemExit(128 + signal.SIGTERM)
+
+    def _hear_worker(self, kind: str, content: Any) -> None:
+        """Act on a message of the worker.
+
+        Raises:
+            ValueError: an error that ends the run.
+        """
+        if kind == "met":
+            self._hosts, self._deadline = content, float("inf")
+            listener = self._listener if self._is_first() else None
+            self._partners = Partners(content, self._seconds, listener)
+            self._meet(self._partners)
+        elif kind == "gather" and self._partners is not None:
+            self._partners.gather(content)
+        elif kind == "progress" and self._is_first():
+            self._progress(*content)
+        elif kind == "result" and self._partners is not None:
+            self._result, self._has_result = content, True
+            self._partners.finish()
+        elif kind == "interrupted" or (
+            self._interrupted and kind in {"failed", "gone", "error"}
+        ):
+            self._kept = content if kind == "interrupted" else ""
+            raise self._interruption()
+        elif kind == "disagreement":
+            self._told = content
+            raise ValueError(content)
+        elif kind == "error":
+            self._told = f"{self._own_name()} stopped: {content}"
+            raise ValueError(content)
+        elif kind in {"failed", "gone"} and not self._has_result and not self._fault:
+            how = f"failed ({content.splitlines()[0][:150]})"
+            how = content if kind == "gone" else how
+            self._fault = f"{self._own_name()} {how}; {AGAIN}"
+            self._deadline = time.monotonic() + (_GRACE if self._partners else 0)
+
+    def _hear_partner(self, event: Event) -> None:
+        """Act on a message of a partner.
+
+        Raises:
+            PartnerError: it ended before this process had its result.
+        """
+        if event.kind == "values" and self._worker is not None:
+            self._worker.send(event.content)
+        elif event.kind == "interrupt":
+            self._interrupt(event.content)
+        elif event.kind == "done" or (event.kind == "end" and self._has_result):
+            self._finished = True
+        elif event.kind == "end" and self._interrupted:
+            self._deadline = min(self._deadline, time.monotonic() + _GRACE)
+        elif event.kind == "end":
+            self._told = event.content
+            raise PartnerError(event.content)
+
+    def _heed_clock(self, worker: "Worker") -> None:
+        """End what takes too long.
+
+        Raises:
+            ValueError: the worker has failed, or is stopped.
+        """
+        now = time.monotonic()
+        since = worker.stopped_since
+        if since is not None and not self._fault and now - since > self._seconds:
+            how = f"has been stopped for {self._seconds:g} s (--partner-seconds)"
+            self._fault, self._deadline = f"{self._own_name()} {how}; {AGAIN}", now
+        if now < self._deadline:
+            return
+        if self._interrupted:
+            raise self._interruption()
+        self._told = self._fault or (
+            f"the processes of this run did not meet within {2 * self._seconds:g} s; "
+            "start all of them, or name the machines by --hosts A,B"
+        )
+        raise ValueError(self._told)
+
+
+class Worker:
+    """The process that computes; it ends with this one."""
+
+    def __init__(self) -> None:
+        """Start it, out of reach of the terminal's Ctrl-C."""
+        self._link, other = connection.Pipe()
+        start = f"from gnnrp.commands import _worker; _worker.main({other.fileno()})"
+        paths = [path or os.getcwd() for path in sys.path]
+        options = [f"-W{option}" for option in sys.warnoptions]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", *options, "-c", start],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            pass_fds=[other.fileno()],
+            process_group=0,
+        )
+        other.close()
+        self._noise, self._open = bytearray(), True
+        self._ended = False
+        self.stopped_since: float | None = None
+
+    def sources(self) -> list[Any]:
+        """Return what to wait for."""
+        found = [self._process.stdout] if self._process.stdout else []
+        return [*found, self._link] if self._open else found
+
+    def send(self, content: Any) -> None:
+        """Send it what it waits for; where it has ended, that shows in ``poll``."""
+        with contextlib.suppress(OSError):
+            self._link.send(content)
+
+    def interrupt(self) -> None:
+        """Send it a Ctrl-C."""
+        if not self._ended:
+            os.kill(self._process.pid, signal.SIGINT)
+
+    def poll(self) -> list[tuple[str, Any]]:
+        """Return its messages, and "gone" where it has ended."""
+        ended = self._look()  # before its last messages are read
+        found = []
+        try:
+            while self._open and self._link.poll():
+                found.append(self._link.recv())
+        except (EOFError, OSError):
+            self._open = False
+        self._listen()
+        return [*found, ("gone", ended)] if ended else found
+
+    def close(self) -> str:
+        """End it, and return what it printed."""
+        if not self._ended:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._listen()
+        self._link.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return self._noise.decode(errors="replace").strip()
+
+    def _listen(self) -> None:
+        """Read what libraries print, and keep the last of it."""
+        stdout = self._process.stdout
+        while stdout in connection.wait([stdout], 0) if stdout else False:
+            data = os.read(stdout.fileno(), 1 << 16)
+            if not data:
+                stdout.close()
+                self._process.stdout = stdout = None
+            self._noise += data
+            del self._noise[:-_NOISE]
+
+    def _look(self) -> str | None:
+        """Return how it ended; None if it has not, or if that is known."""
+        if self._ended:
+            return None
+        options = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
+        number, status = os.waitpid(self._process.pid, options)
+        if not number:
+            return None
+        if os.WIFSTOPPED(status):
+            self.stopped_since = time.monotonic()
+            return None
+        if os.WIFCONTINUED(status):
+            self.stopped_since = None
+            return None
+        self._ended = True
+        code = self._process.returncode = os.waitstatus_to_exitcode(status)
+        if code >= 0:
+            return f"ended with status {code} (--debug shows what it printed)"
+        return f"was ended by {signal.Signals(-code).name}"
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect the signals that ask this process to end."""
+    received: list[int] = []
+    usual = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                usual[number] = signal.signal(number, lambda n, _: received.append(n))
+    try:
+        yield received
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
