@@ -121,6 +121,8 @@ def as_argument(tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     functions = {i: leaf for i, leaf in enumerate(leaves) if callable(leaf)}
     if is_stateless((structure, *functions.values())):
+        if not functions:
+            return tree
         return jax.tree.map(
             lambda leaf: jax.tree_util.Partial(leaf) if callable(leaf) else leaf, tree
         )
