@@ -22,8 +22,8 @@ from gnnrp import (
     spmm,
 )
 from gnnrp.commands import streams
-from gnnrp.propagation import residual, similarity
 from gnnrp.propagation import methods as method_choice
+from gnnrp.propagation import residual, similarity
 from gnnrp.types import Split
 
 LATE = r"the validation score is best at the last of 4 steps"
@@ -156,29 +156,35 @@ def test_the_estimator_remarks_once_on_either():
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("given", [{}, {"val_mask": np.arange(60) % 3 == 1}])
+def fit(seed, *, holds_out, select):
+    """Fit with the step size free, from random scores; at most three steps."""
+    num_nodes = 40
+    rng = np.random.default_rng(seed)
+    labels, order = rng.integers(0, 2, num_nodes), rng.permutation(num_nodes)
+    train, val = (np.isin(np.arange(num_nodes), part) for part in np.split(order, [16]))
+    val &= ~np.isin(np.arange(num_nodes), order[30:])
+    start = 0.4 * np.eye(2)[rng.integers(0, 2, num_nodes)]
+    edges = generators.edges(seed, num_nodes, 70)
+    model = ResidualPropagation(power=2, num_steps=3, select=select, holdout=0.5)
+    chosen_by = {} if holds_out else {"val_mask": val}
+    return model.fit(edges, labels, train, initial=start, **chosen_by)
+
+
 @pytest.mark.parametrize("select", ["first", "last"])
-def test_the_estimator_remarks_on_a_grid_whose_best_step_is_the_last(given, select):
-    # A path whose middle is reached by the label of its end a hop a step.
-    path = np.stack([np.arange(59), np.arange(1, 60)])
-    labels = np.arange(60) // 30
-    train = np.arange(60) % 3 == 0 if given else np.isin(np.arange(60), [0, 9, 58, 59])
-    initial = np.eye(2)[1 - labels] * 0.3
-    model = ResidualPropagation(
-        power=1, step_size=0.05, num_steps=2, select=select, holdout=0.5
-    )
-    free = ResidualPropagation(
-        power=1, step_size=None, num_steps=2, select=select, holdout=0.5
-    )
-    del model
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        free.fit(path, labels, train, initial=initial, **given)
-    rising = free.best_step_ == 2 and select == "first"
-    late = [x for x in told if "best at the last of 2 steps" in str(x.message)]
-    assert len(late) <= 1
-    if rising:
-        assert len(late) == 1
+@pytest.mark.parametrize(("seed", "holds_out"), [(6, True), (7, False)])
+def test_the_estimator_remarks_on_a_choice_that_is_the_last_step(
+    seed, holds_out, select
+):
+    with pytest.warns(UserWarning, match="best at the last of 3 steps") as told:
+        model = fit(seed, holds_out=holds_out, select=select)
+    assert len(told) == 1
+    assert model.best_step_ == 3
+
+
+@pytest.mark.parametrize("holds_out", [True, False])
+def test_the_estimator_does_not_remark_on_the_end_of_a_plateau(holds_out):
+    with silence():
+        assert fit(2, holds_out=holds_out, select="last").best_step_ == 3
 
 
 def test_a_command_prints_a_remark_as_one_line(capsys):
@@ -193,10 +199,14 @@ def test_a_command_prints_a_remark_as_one_line(capsys):
 
 
 def test_commands_print_each_user_warning_once_and_leave_the_others(capsys):
-    with pytest.warns(DeprecationWarning, match="old"), streams.warning_lines():
-        for message in ("odd", "odd", "even"):
-            warnings.warn(message, UserWarning, stacklevel=1)
-        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    def told():
+        with streams.warning_lines():
+            for message in ("odd", "odd", "even"):
+                warnings.warn(message, UserWarning, stacklevel=1)
+            warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    with pytest.warns(DeprecationWarning, match="old"):
+        told()
     assert capsys.readouterr().err == "gnnrp: odd\ngnnrp: even\n"
 
 
