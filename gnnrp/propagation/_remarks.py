@@ -1,4 +1,4 @@
-"""Remarks on a run that may mislead: it ended too early, or tells no nodes apart."""
+"""Remarks on results that may mislead: too few steps, or one class for all nodes."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def of_run(
     Splits whose residual grew are left out: their report has its own explanation.
 
     Args:
-        found: result of a driver.
+        found: the result of a driver.
         problem: of the run.
         metric: from ``_tracing.as_static``.
         num_steps: the most that validation could choose.
@@ -48,7 +48,7 @@ def _where(flags: Bool[np.ndarray, " s"]) -> str:
 def _rises_to_the_end(
     found: Found, problem: Problem, num_steps: int
 ) -> Bool[np.ndarray, " s"]:
-    """Check which splits have their first best step at the very end.
+    """Return a flag for each split: its first best step is the very last one.
 
     A plateau does not count, although ``select="last"`` keeps its end: more steps would
     not change its score. Nor does a single step, or a split without validation nodes.
@@ -62,7 +62,7 @@ def _rises_to_the_end(
 def _is_constant(
     found: Found, problem: Problem, metric: MetricFn
 ) -> Bool[np.ndarray, " s"]:
-    """Check which splits predict one class for all nodes, though several were trained.
+    """Return a flag for each split: all nodes get one class, though training has more.
 
     A metric that sees more in the scores than their largest entry, as a ROC-AUC does,
     exempts a split: an imbalanced class may well be the largest everywhere.
@@ -82,7 +82,7 @@ def _is_constant(
 
 
 def _has_classes(problem: Problem) -> Bool[np.ndarray, " s"]:
-    """Check in which splits the training nodes are of several classes, one a node."""
+    """Return a flag for each split: training nodes are of several classes, one each."""
     flags = _classes(problem.targets, problem.train, problem.known)
     return np.asarray(flags)
 
