@@ -43,6 +43,7 @@ def run(
     steps = MOST_STEPS if "num_steps" in free else settings.num_steps
     chosen = Choice(powers[0], step_sizes[0], steps, float("nan"))
     grid = {"powers": powers, "step_sizes": step_sizes, "num_steps": steps}
+    late = {}
     if free and not task.val.any():
         least = 1 if task.metric is metrics.accuracy else 2
         out = held_out(
@@ -54,18 +55,15 @@ def run(
         )
         part = task._replace(train=task.train & ~out, val=out)
         chosen = best(part, **grid)
+        if chosen.best_step == steps:  # the end of a plateau, perhaps
+            remarks = _fitted(part, chosen, steps).report.remarks
+            late = {kind: x for kind, x in remarks.items() if kind == "last step"}
         steps = chosen.best_step
     elif free - {"num_steps"}:
         chosen = best(task, **grid)
-    found = residual.run(
-        task.make_similarity(task.matrix, chosen.power),
-        task.targets,
-        task.split(),
-        step_size=chosen.step_size,
-        num_steps=steps,
-        initial=task.initial,
-        **task.options(),
-    )
+    found = _fitted(task, chosen, steps)
+    report = found.report._replace(remarks=late | found.report.remarks)
+    found = found._replace(report=report)
     if task.val.any():
         chosen = chosen._replace(val=float(found.best_val))
     return chosen._replace(best_step=int(found.best_step)), found
@@ -107,6 +105,20 @@ def best(
     row = (table.power == won.power) & (table.step_size == won.step_size)
     step = int(table.best_step[np.argmax(row)])
     return Choice(won.power, won.step_size, step, won.val)
+
+
+def _fitted(task: Task, chosen: Choice, num_steps: int) -> residual.Trajectory:
+    """Run RP with the chosen power and step size."""
+    (found,) = residual.run_all(
+        task.make_similarity(task.matrix, chosen.power),
+        task.targets,
+        task.split(),
+        step_sizes=[chosen.step_size],
+        num_steps=num_steps,
+        initial=task.initial,
+        **task.options(),
+    )
+    return found
 
 
 def held_out(

@@ -1,11 +1,11 @@
-"""Arguments of compiled functions: what may hold state is traced anew at each call.
+"""Arguments of compiled functions; those that may hold state are traced anew.
 
-``jax.jit`` compiles a function once for each static argument, and does not see that a
-global, a closure, a list or an attribute behind that argument has changed. A driver
-therefore wraps what its caller passes, once a call: linear maps in ``as_argument``,
-other functions in ``as_static``. ``Jit`` compiles for such a wrapper once, and drops
-the compilation together with the wrapper. What holds no state keeps its compilation:
-functions of this package and of JAX's, and pytrees of arrays.
+``jax.jit`` compiles a function once for each static argument, and does not notice that
+a global, a closure, a list or an attribute behind the argument has changed. A driver
+therefore wraps the functions of its caller, once a call: linear maps by
+``as_argument``, other functions by ``as_static``. ``Jit`` compiles once for such a
+wrapper, and drops the compilation together with it. Functions of this package and of
+JAX and pytrees of arrays hold no state, and keep their compilation.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _PLAIN = (
 
 
 class _Call:
-    """How to rebuild a wrapped value, and the functions compiled for it."""
+    """The builder of a wrapped value, and all functions compiled for it."""
 
     def __init__(self, build: Callable[[list[Any]], Any]) -> None:
         self.build = build
@@ -121,6 +121,8 @@ def as_argument(tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     functions = {i: leaf for i, leaf in enumerate(leaves) if callable(leaf)}
     if is_stateless((structure, *functions.values())):
+        if not functions:
+            return tree
         return jax.tree.map(
             lambda leaf: jax.tree_util.Partial(leaf) if callable(leaf) else leaf, tree
         )
@@ -135,10 +137,10 @@ def as_argument(tree: Any) -> Any:
 
 
 def as_static(value: Any) -> Fresh | Constant:
-    """Return a metric, a loss or the like as an argument of ``Jit``, all of it static.
+    """Return a metric or another function as an argument of ``Jit``, all of it static.
 
     Args:
-        value: any; one that may hold state is traced anew.
+        value: any object; one that may hold state is traced anew.
     """
     if isinstance(value, Fresh | Constant):
         return value
@@ -152,12 +154,12 @@ def as_static(value: Any) -> Fresh | Constant:
 
 
 def unwrap(argument: Any) -> Any:
-    """Return what ``as_argument`` or ``as_static`` has wrapped, if it is a wrapper."""
+    """Return the value in a wrapper, or the argument itself if it is none."""
     return argument.value if isinstance(argument, Fresh | Constant) else argument
 
 
 def is_stateless(value: Any) -> bool:
-    """Check that a value, as far as it can be seen, always behaves as it does now."""
+    """Check that nothing reachable from a value can change its behavior."""
     pending, seen = [value], {}
     while pending:
         value = pending.pop()
@@ -172,7 +174,7 @@ def is_stateless(value: Any) -> bool:
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """Return what the behavior of a value depends on; None if that may change."""
+    """Return the parts that a value depends on; None if it may hold state itself."""
     if isinstance(value, _PLAIN):
         return []
     if isinstance(value, jax.Array):
@@ -194,7 +196,7 @@ def _parts(value: Any) -> list[Any] | None:
     if callable(value):
         is_jax = type(value).__module__.partition(".")[0] in {"jax", "jaxlib"}
         return [value.__wrapped__] if is_jax and hasattr(value, "__wrapped__") else None
-    # Of objects that are compared by identity nothing is known.
+    # An object that is compared by identity may change; one with a value must not.
     return None if type(value).__hash__ in {None, object.__hash__} else []
 
 

@@ -62,11 +62,11 @@ def run(
     if with_plain:
         by_val = lines["lp"].settings.pop("val_by_iterations")
         power = 1 + int(np.argmax(by_val[:10]))
-        found = residual.run(
+        (found,) = residual.run_all(  # a baseline warns of nothing
             similarity.Power(matrix, power),
             targets,
             splits,
-            step_size=1.0,
+            step_sizes=[1.0],
             num_steps=_PLAIN_STEPS,
             metric=metric,
             max_bytes=max_bytes,

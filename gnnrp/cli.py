@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         streams.tell(f"gnnrp: {error}")
         return 2
     try:
-        command.run()
+        with streams.warning_lines():
+            command.run()
     except KeyboardInterrupt as interruption:
         kept = str(interruption)
         told = f"{kept}; go on by --resume" if kept else "interrupted"

@@ -73,6 +73,8 @@ class ResidualPropagation(Parameters):
     A node that no label reaches, and that has no score of its own from ``initial``, is
     given the most frequent training class (the first of several), and the class prior
     as its probabilities; ``fit`` and the predictions say of how many in a UserWarning.
+    ``fit`` also warns if the best step is the last one although validation still rises,
+    and if all nodes are predicted to be of one class.
 
     Source: Eq. 6, Algorithm 1 and App. D.1 (grid), E.1 (kernels).
 
@@ -186,6 +188,8 @@ class ResidualPropagation(Parameters):
             task = _task.make(given, initial, settings, self.metric)
             chosen, found = _choice.run(task, settings, params)
         self._keep(task, chosen, found)
+        for remark in found.report.remarks.values():
+            warnings.warn(remark, UserWarning, stacklevel=2)
         self._tell(np.arange(len(task.codes)))
         return self
 

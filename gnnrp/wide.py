@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +96,7 @@ def run(
     ).record
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
     dtype, rows = _all_depths(dataset, settings, matrix, max_bytes, progress)
+    _warn(rows)
     best = max(rows, key=lambda row: (row["val_mean"] is not None, row["val_mean"]))
     own = {key: beside[key] for key in ("val_mean", "val_std", "test_mean", "test_std")}
     name = "rp" if beside["method"] == "rp" else "generalized rp"
@@ -202,11 +204,11 @@ def _depth(
     max_bytes: int | None,
 ) -> dict[str, Any]:
     targets, metric = datasets.targets(dataset), metrics.by_name(dataset.metric)
-    found = residual.run(
+    (found,) = residual.run_all(
         similarity.Dense(theta),
         targets,
         dataset.splits,
-        step_size=_safe_step(theta, dataset.splits.train),
+        step_sizes=[_safe_step(theta, dataset.splits.train)],
         num_steps=settings.num_steps,
         metric=metric,
         select="last",
@@ -223,7 +225,16 @@ def _depth(
         "best_step": [int(t) for t in found.best_step],
         "end": None if ends is None else records.summary(*ends.T),
         "alignment": _alignments(theta, matrix, dataset, depth),
+        "remarks": list(found.report.remarks.values()),
     }
+
+
+def _warn(rows: list[dict[str, Any]]) -> None:
+    """Warn once of each remark on networks of some depths."""
+    for remark in dict.fromkeys(x for row in rows for x in row["remarks"]):
+        depths = [str(row["depth"]) for row in rows if remark in row["remarks"]]
+        msg = f"GNTK of {', '.join(depths)} layer(s): {remark}"
+        warnings.warn(msg, UserWarning, stacklevel=3)
 
 
 def _safe_step(theta: jax.Array, train: np.ndarray) -> float:

@@ -35,6 +35,7 @@ PATH = np.array([[0, 1, 2, 3], [1, 2, 3, 4]])  # a path of five nodes; node 5 is
 PATH_LABELS = ["b", "b", None, "a", "b", None]
 ALONE = pytest.mark.filterwarnings("ignore:no label reaches")
 GROWS = pytest.mark.filterwarnings("ignore:the residual grows")
+ONE_CLASS = pytest.mark.filterwarnings("ignore:all nodes are predicted to be of one")
 
 
 class Tensor:
@@ -158,6 +159,7 @@ def test_losses_are_those_of_residual_run(loss):
     assert np.array_equal(model.scores_, expected.predictions)
 
 
+@ONE_CLASS
 @GROWS
 def test_a_kernel_makes_the_generalized_similarity():
     model = fixed(kernel="gaussian", gamma=0.3).fit(EDGES, CODES, TRAIN, X)
@@ -408,6 +410,7 @@ def test_what_is_held_out_is_a_share_of_each_class_and_never_all(fraction):
     assert counts[3] == min(39, max(1, round(40 * fraction)))
 
 
+@ONE_CLASS
 @ALONE
 @GROWS
 @pytest.mark.parametrize("more", [{"kernel": "linear"}, {"alpha": 0.5}])
@@ -541,6 +544,7 @@ def test_a_fitted_model_survives_pickle_copy_and_set_params():
     assert np.array_equal(model.predict_proba(), expected)
 
 
+@ONE_CLASS
 @ALONE
 @GROWS
 def test_a_grid_search_over_nodes_fits_each_fold_on_the_whole_graph():

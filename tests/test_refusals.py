@@ -564,6 +564,7 @@ def test_nobody_is_judged_as_nan():
         assert jnp.isnan(metric(Y[:0], Y[:0], PARTS.val[:0]))
 
 
+@pytest.mark.filterwarnings("ignore:all nodes are predicted to be of one")
 def test_masks_of_other_libraries_are_read():
     foreign = Split(*(Tensor(mask) for mask in PARTS))
     assert run(split=foreign).predictions.tobytes() == run().predictions.tobytes()

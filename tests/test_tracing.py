@@ -216,7 +216,7 @@ def space(S):
 
 
 class Driver(NamedTuple):
-    """What a function that holds a factor is passed to."""
+    """A function of a factor, and a driver that takes the function."""
 
     core: Callable
     drive: Callable[[Any], Any]
@@ -447,7 +447,7 @@ def test_columns_trace_a_map_once_for_all_blocks():
 
 
 class Token:
-    """What a function holds, and what must go with it."""
+    """An object that only a function refers to."""
 
 
 @pytest.mark.parametrize("method", method_choice.METHODS[1:])
@@ -518,6 +518,7 @@ def test_functions_of_libraries_hold_no_state(value):
         Settings([1]),
         Holder(mix),
         Holder,
+        object(),
         np.zeros(2),
         jax.tree.structure(Applied(A, mix)),
     ],

@@ -6,7 +6,9 @@ import io
 import os
 import sys
 import unicodedata
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 _SPELLED = {"±": "+-", "→": "->", "²": "^2", "…": "..."}
 
@@ -72,6 +74,24 @@ def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+@contextlib.contextmanager
+def warning_lines() -> Iterator[None]:
+    """Print each user warning as one line on standard error, without its source."""
+    told = set()
+
+    def show_line(message: Any, category: Any, *where: Any, **more: Any) -> None:
+        if not issubclass(category, UserWarning):
+            show_usual(message, category, *where, **more)
+        elif str(message) not in told:
+            told.add(str(message))
+            tell(f"gnnrp: {message}")
+
+    with warnings.catch_warnings():
+        show_usual, warnings.showwarning = warnings.showwarning, show_line
+        warnings.simplefilter("always", UserWarning)
+        yield
 
 
 def _discard() -> None:

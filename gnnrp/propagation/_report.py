@@ -40,6 +40,7 @@ class Report(NamedTuple):
     convergence: tuple[exact.Convergence, ...] | None  # one a split; None: not known
     error: float  # estimated relative error of the predictions ("krylov"), else 0
     columns: int  # that S was applied to; closed forms share them among step sizes
+    remarks: dict[str, str]  # by kind: what may mislead; ``run`` warns of them
 
 
 class Trajectory(NamedTuple):
@@ -121,6 +122,7 @@ def trajectory(
         found.convergence,
         float(found.error),
         found.columns,
+        {},
     )
     val, test = found.val, found.test
     curves = (found.train_residual, val, test)

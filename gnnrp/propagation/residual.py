@@ -5,10 +5,12 @@ keeps the best step by validation, and takes the shortest way there (see ``run``
 """
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -17,6 +19,7 @@ from gnnrp import _checks, _fingerprint, _tracing, checkpoints
 from gnnrp.propagation import (
     _curves,
     _iterated,
+    _remarks,
     _report,
     losses,
     maps,
@@ -101,6 +104,10 @@ def run(
         TypeError: a similarity, metric or residual that is no function, or, with a
             folder, that can neither be compared nor is named in ``made_with``.
 
+    Warns:
+        UserWarning: the best step is the last one although validation still rises, or
+            all nodes are predicted to be of one class.
+
     Source: Eq. 6 and Algorithm 1 (App. D.3). Its "while validation performance
     increases" is not what produced the published numbers; a fixed number of steps is.
     """
@@ -122,6 +129,9 @@ def run(
         max_bytes=max_bytes,
         callback=callback,
     )
+    if jax.process_index() == 0:
+        for remark in trajectories[0].report.remarks.values():
+            warnings.warn(remark, UserWarning, stacklevel=2)
     return trajectories[0]
 
 
@@ -148,7 +158,7 @@ def run_all(
     """Run RP for several step sizes at once; return a trajectory for each.
 
     The closed forms share their products with S; where steps are iterated, the step
-    sizes are columns of one product.
+    sizes are columns of one product. The reports hold what ``run`` warns of.
 
     Args:
         similarity: see ``run``.
@@ -213,7 +223,15 @@ def run_all(
             asked |= {"sent": known, "max_bytes": krylov_bytes}
         found = _driven(method, similarity, problem, asked, held, choice)
     taken, single = (method, reason, residual_fn), np.ndim(as_split(split).train) == 1
-    return _trajectories(found, step_sizes, taken, similarity, problem, single=single)
+    runs = _trajectories(found, step_sizes, taken, similarity, problem, single=single)
+    return [
+        each._replace(report=each.report._replace(remarks=remarks))
+        for each, remarks in zip(
+            runs,
+            (_remarks.of_run(one, problem, held["metric"], num_steps) for one in found),
+            strict=True,
+        )
+    ]
 
 
 def _trajectories(
