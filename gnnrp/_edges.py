@@ -153,6 +153,15 @@ def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
         msg = "weights of a networkx graph are named by an edge attribute"
         raise TypeError(msg)
     triples = list(graph.edges(data=weights or "weight"))
+    if weights is not None and triples and all(w is None for *_, w in triples):
+        own = sorted({
+            str(name) for *_, data in graph.edges(data=True) for name in data
+        })
+        msg = (
+            f"weights must name an edge attribute, got {weights!r}; the edges have "
+            f"{', '.join(own) or 'none'}"
+        )
+        raise ValueError(msg)
     index = np.array([[position[u], position[v]] for u, v, _ in triples], np.int64)
     values = None
     if weights is not None or any(w is not None for *_, w in triples):

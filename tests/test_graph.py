@@ -559,6 +559,15 @@ def test_networkx_weights_are_named_by_their_attribute():
     np.testing.assert_array_equal(found, built(PATH, 3, [3.0, 1.0]))
 
 
+def test_an_attribute_that_no_edge_has_is_refused():
+    weighted = nx.Graph([(0, 1, {"length": 4.0, "cost": 1}), (1, 2)])
+    with pytest.raises(ValueError, match="got 'lenght'; the edges have cost, length"):
+        raw(weighted, weights="lenght")
+    with pytest.raises(ValueError, match="got 'weight'; the edges have none"):
+        raw(nx.path_graph(3), weights="weight")
+    assert raw(nx.empty_graph(3), weights="weight").sum() == 0
+
+
 def test_networkx_weights_are_not_given_as_numbers():
     with pytest.raises(TypeError, match="named by an edge attribute"):
         raw(nx.path_graph(3), weights=[4.0, 1.0])

@@ -92,6 +92,7 @@ LISTS = {
     "bfloat16 of JAX": jnp.array(NUMBERS, jnp.bfloat16),
     "bfloat16 of torch": Tensor(NUMBERS, "bfloat16"),
     "bfloat16 in a list": [*np.array(NUMBERS).astype(ml_dtypes.bfloat16)],
+    "complex": np.array(NUMBERS, complex),
     "half": np.array(NUMBERS, np.float16),
     "a column": jnp.array(NUMBERS)[:, None],
 }
@@ -119,6 +120,14 @@ def test_labels_in_lists_and_of_any_number_type_are_the_same_labels(name):
 def test_several_labels_for_a_node_are_refused(labels, shape):
     with pytest.raises(ValueError, match=rf"shape \(n,\), one for each.*got {shape}"):
         fit(labels=labels)
+
+
+@pytest.mark.parametrize("word", ["-1", "nan", "None"])
+def test_missing_labels_that_have_become_strings_are_refused_in_lists_too(word):
+    labels = ["a", word, "b", "a", "b", "a"]
+    for given in (labels, np.array(labels), np.array(labels, object), Frame(labels)):
+        with pytest.raises(ValueError, match=f"the string '{word}', .* use None in a"):
+            fit(labels=given)
 
 
 def test_labels_that_cannot_be_compared_are_refused():
