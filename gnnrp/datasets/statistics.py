@@ -68,9 +68,12 @@ def statistics(dataset: Dataset) -> Statistics:
     undirected edges whose ends have the same label, among those with both labels known.
 
     Raises:
+        ValueError: masked edges or labels.
         TypeError: no data set.
     """
     _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
+    _checks.plain("edges", dataset.edges)
+    _checks.plain("labels", dataset.labels)
     senders, receivers = dataset.edges
     low, high = np.minimum(senders, receivers), np.maximum(senders, receivers)
     codes = np.sort((low * dataset.num_nodes + high)[low < high])
@@ -95,7 +98,7 @@ def differing(dataset: Dataset) -> dict[str, tuple[int, int]]:
     """Return what Table 3 states otherwise: name -> (here, there).
 
     Raises:
-        ValueError: there is no dataset of that name.
+        ValueError: there is no dataset of that name; masked edges or labels.
         TypeError: no data set.
     """
     here = statistics(dataset)
