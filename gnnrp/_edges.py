@@ -14,7 +14,7 @@ from gnnrp.spmm import to_scipy
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
-_ROUNDINGS = 4  # by which the weights of two directions may differ
+_ROUNDINGS = 4  # most roundings by which the weights of two directions differ
 
 
 class Entries(NamedTuple):
@@ -29,7 +29,7 @@ class Entries(NamedTuple):
 
 
 def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
-    """Read edges of any accepted type; no library but NumPy and SciPy is imported.
+    """Read edges of any accepted type; networkx and jraph need not be installed.
 
     Raises:
         ValueError: a shape that does not fit, or masked entries.
