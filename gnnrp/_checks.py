@@ -215,8 +215,8 @@ def plain(name: str, values: Any) -> None:
     masked = [np.ma.count_masked(x) for x in rows if isinstance(x, np.ma.MaskedArray)]
     if any(masked):
         msg = (
-            f"{name} must not be masked, got {sum(masked)} masked entries; drop them "
-            "or fill them (numpy.ma.filled)"
+            f"{name} must have no masked entries, got {sum(masked)}; drop them or "
+            "fill them (numpy.ma.filled)"
         )
         raise ValueError(msg)
     layout = str(getattr(values, "layout", ""))

@@ -14,7 +14,7 @@ from gnnrp.spmm import to_scipy
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
-_ROUNDINGS = 4  # by which the weights of two directions may differ
+_ROUNDINGS = 4  # most roundings by which the weights of two directions differ
 
 
 class Entries(NamedTuple):
@@ -29,7 +29,7 @@ class Entries(NamedTuple):
 
 
 def read(edges: Any, num_nodes: int | None, weights: Any) -> Entries:
-    """Read edges of any accepted type; no library but NumPy and SciPy is imported.
+    """Read edges of any accepted type; networkx and jraph need not be installed.
 
     Raises:
         ValueError: a shape that does not fit, or masked entries.
@@ -153,6 +153,15 @@ def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> Entries:
         msg = "weights of a networkx graph are named by an edge attribute"
         raise TypeError(msg)
     triples = list(graph.edges(data=weights or "weight"))
+    if weights is not None and triples and all(w is None for *_, w in triples):
+        own = sorted({
+            str(name) for *_, data in graph.edges(data=True) for name in data
+        })
+        msg = (
+            f"weights must name an edge attribute, got {weights!r}; the edges have "
+            f"{', '.join(own) or 'none'}"
+        )
+        raise ValueError(msg)
     index = np.array([[position[u], position[v]] for u, v, _ in triples], np.int64)
     values = None
     if weights is not None or any(w is not None for *_, w in triples):

@@ -60,8 +60,9 @@ def read(graph: Any, weights: Any = None) -> Given:
         others = {"edge_feat": graph.get("edge_feat")}
     elif hasattr(graph, "edge_index"):
         names = ("edge_index", "num_nodes", "edge_weight", "x", "y")
-        masks = (getattr(graph, f"{part}_mask", None) for part in ("train", "val"))
-        found = Given(*(getattr(graph, name, None) for name in names), *masks)
+        masks = ("train_mask", "val_mask")
+        parts: Any = [getattr(graph, name, None) for name in (*names, *masks)]
+        found = Given(*parts)
         others = {key: getattr(graph, key, None) for key in ("edge_attr", "weight")}
     elif hasattr(graph, "senders") and hasattr(graph, "receivers"):
         features = graph.nodes if np.ndim(graph.nodes) == 2 else None

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 
 from gnnrp import _checks
 
-_NO_CLASS = ("-1", "nan", "None")  # what numpy makes of missing labels beside strings
+_NO_CLASS = ("-1", "nan", "None")  # missing labels that have been made strings
 _MISSING_TYPES = ("NAType", "NaTType", "MaskedConstant")  # of pandas and NumPy
 _SCALARS = (int, float, bool, str, type(None))
 
@@ -120,24 +120,24 @@ def _refuse_columns(shape: tuple[Any, ...]) -> NoReturn:
 
 
 def _known(values: np.ndarray) -> Bool[np.ndarray, " n"]:
-    """Tell which labels are given.
+    """Return which labels are not missing.
 
     Raises:
         ValueError: a missing one has become a string.
     """
-    if values.dtype.kind == "O":
-        return np.array([not _is_missing(value) for value in values], bool)
-    if values.dtype.kind in "UT":
+    if values.dtype.kind in "OUT":
+        words = {value for value in values if isinstance(value, str)}
         for word in _NO_CLASS:
-            if (values == word).any():
+            if word in words:
                 msg = (
                     f"labels hold the string {word!r}, as numpy writes a missing label "
                     "beside strings; use None in a list or an array of objects"
                 )
                 raise ValueError(msg)
-        return np.ones(len(values), bool)
+    if values.dtype.kind == "O":
+        return np.array([not _is_missing(value) for value in values], bool)
     known = values == values  # not so for NaN of any type
-    return known & (values != -1) if values.dtype.kind in "if" else known
+    return known & (values != -1) if values.dtype.kind in "ifc" else known
 
 
 def _is_missing(value: Any) -> bool:

@@ -329,3 +329,14 @@ def test_importing_the_package_does_not_import_the_downloader():
 
     code = "import sys, gnnrp.datasets; sys.exit('pooch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_stored_zero_of_a_file_is_no_edge(tmp_path):
+    written = miniatures.copurchase(tmp_path)
+    file = tmp_path / "amazon_electronics_photo.npz"
+    with np.load(file, allow_pickle=True) as arrays:
+        parts = dict(arrays)
+    parts["adj_data"][2] = 0
+    np.savez(file, **parts)
+    edges = datasets.load("photo", tmp_path).edges
+    np.testing.assert_array_equal(edges, np.delete(written.edges, 2, axis=1))

@@ -559,6 +559,15 @@ def test_networkx_weights_are_named_by_their_attribute():
     np.testing.assert_array_equal(found, built(PATH, 3, [3.0, 1.0]))
 
 
+def test_an_attribute_that_no_edge_has_is_refused():
+    weighted = nx.Graph([(0, 1, {"length": 4.0, "cost": 1}), (1, 2)])
+    with pytest.raises(ValueError, match="got 'lenght'; the edges have cost, length"):
+        raw(weighted, weights="lenght")
+    with pytest.raises(ValueError, match="got 'weight'; the edges have none"):
+        raw(nx.path_graph(3), weights="weight")
+    assert raw(nx.empty_graph(3), weights="weight").sum() == 0
+
+
 def test_networkx_weights_are_not_given_as_numbers():
     with pytest.raises(TypeError, match="named by an edge attribute"):
         raw(nx.path_graph(3), weights=[4.0, 1.0])
@@ -786,3 +795,50 @@ def test_a_sparse_matrix_and_its_edges_give_the_same(problem, directed):
         adjacency(w, n, None, directed=directed),
         adjacency(edges, n, weights, directed=directed),
     )
+
+
+@strategies.composite
+def entries(draw):
+    """Entries of a weighted W, some repeated and some zero; its size."""
+    n = draw(strategies.integers(1, 5))
+    node, weight = strategies.integers(0, n - 1), strategies.integers(0, 4)
+    triples = draw(strategies.lists(strategies.tuples(node, node, weight), max_size=12))
+    rows, columns, values = np.array(triples, int).reshape(-1, 3).T
+    return rows, columns, values.astype(float), n
+
+
+@holds_for(entries())
+def test_repeated_entries_make_one_graph_in_every_form(problem):
+    rows, columns, values, n = problem
+    expected = np.zeros((n, n))
+    np.add.at(expected, (rows, columns), values)
+    settings = {"directed": True, "keep_loops": True}
+    coo = scipy.sparse.coo_array((values, (rows, columns)), (n, n))
+    order = np.argsort(rows, kind="stable")
+    starts = np.searchsorted(rows[order], np.arange(n + 1))
+    csr = scipy.sparse.csr_array((values[order], columns[order], starts), (n, n))
+    digraph = nx.MultiDiGraph()
+    digraph.add_nodes_from(range(n))
+    digraph.add_weighted_edges_from(zip(columns, rows, values, strict=True))
+    index = np.stack([columns, rows])
+    for edges, more in (
+        (coo, {}),
+        (csr, {}),
+        (coo.tocsc(), {}),
+        (digraph, {"duplicates": "sum"}),
+        (index, {"num_nodes": n, "weights": values, "duplicates": "sum"}),
+    ):
+        np.testing.assert_array_equal(raw(edges, **settings, **more), expected)
+
+
+@holds_for(entries(), strategies.sampled_from(["sum", "max", "min"]))
+def test_an_undirected_multigraph_and_its_edges_combine_alike(problem, rule):
+    rows, columns, values, n = problem
+    multigraph = nx.MultiGraph()
+    multigraph.add_nodes_from(range(n))
+    multigraph.add_weighted_edges_from(zip(columns, rows, values, strict=True))
+    index = np.stack([columns, rows])
+    expected = raw(index, n, weights=values, duplicates=rule)
+    for directed in (True, False):
+        found = raw(multigraph, duplicates=rule, directed=directed)
+        np.testing.assert_array_equal(found, expected)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import ResidualPropagation, graph, metrics, spmm
+from gnnrp import ResidualPropagation, _labels, graph, metrics, spmm
 from gnnrp.kernels import features
 from gnnrp.propagation import residual, similarity
 from gnnrp.types import Split
@@ -92,6 +92,7 @@ LISTS = {
     "bfloat16 of JAX": jnp.array(NUMBERS, jnp.bfloat16),
     "bfloat16 of torch": Tensor(NUMBERS, "bfloat16"),
     "bfloat16 in a list": [*np.array(NUMBERS).astype(ml_dtypes.bfloat16)],
+    "complex": np.array(NUMBERS, complex),
     "half": np.array(NUMBERS, np.float16),
     "a column": jnp.array(NUMBERS)[:, None],
 }
@@ -107,6 +108,31 @@ def test_labels_in_lists_and_of_any_number_type_are_the_same_labels(name):
     assert model.score(nodes, [LISTS[name][0], LISTS[name][-1]]) == 1
 
 
+WRAPS = [int, float, np.int8, np.array, jnp.asarray, Tensor, ml_dtypes.bfloat16]
+WRAPS += [lambda y: [y], lambda y: np.array([y]), lambda y: (np.float32(y),)]
+MISSING = [None, -1, np.nan, np.ma.masked, [-1], Tensor(-1), jnp.asarray(jnp.nan)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_mixture_of_labels_has_the_codes_of_its_numbers(seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(-1, 3, 12)
+    codes[:3] = [0, 1, 2]
+    wrapped = [
+        MISSING[rng.integers(len(MISSING))]
+        if code < 0
+        else rng.choice(WRAPS)(int(code))
+        for code in codes
+    ]
+    as_objects = np.empty(len(wrapped), object)
+    for place, label in enumerate(wrapped):
+        as_objects[place] = label
+    for labels in (wrapped, tuple(wrapped), as_objects):
+        classes, found = _labels.codes(labels)
+        assert classes.tolist() == [0, 1, 2]
+        np.testing.assert_array_equal(found, codes)
+
+
 @pytest.mark.parametrize(
     ("labels", "shape"),
     [
@@ -119,6 +145,14 @@ def test_labels_in_lists_and_of_any_number_type_are_the_same_labels(name):
 def test_several_labels_for_a_node_are_refused(labels, shape):
     with pytest.raises(ValueError, match=rf"shape \(n,\), one for each.*got {shape}"):
         fit(labels=labels)
+
+
+@pytest.mark.parametrize("word", ["-1", "nan", "None"])
+def test_missing_labels_that_have_become_strings_are_refused_in_lists_too(word):
+    labels = ["a", word, "b", "a", "b", "a"]
+    for given in (labels, np.array(labels), np.array(labels, object), Frame(labels)):
+        with pytest.raises(ValueError, match=f"the string '{word}', .* use None in a"):
+            fit(labels=given)
 
 
 def test_labels_that_cannot_be_compared_are_refused():

@@ -157,6 +157,12 @@ MASKED = {
     "labels of a data set": lambda: datasets.targets(
         SBM._replace(labels=masked(SBM.labels))
     ),
+    "labels of statistics": lambda: datasets.statistics(
+        SBM._replace(labels=masked(SBM.labels))
+    ),
+    "edges of statistics": lambda: datasets.statistics(
+        SBM._replace(edges=masked(np.array([[0, 1], [1, 2]])))
+    ),
     "features of a data set": lambda: features.row_normalized(masked(X)),
     "parts": lambda: layouts.from_parts(masked(FULL), 2),
     "parts of shards": lambda: shards.write(
@@ -172,5 +178,7 @@ MASKED = {
 
 @pytest.mark.parametrize("name", MASKED)
 def test_masked_entries_are_refused_in_one_sentence(name):
-    with pytest.raises(ValueError, match=r"^.* must not be masked, got \d masked entr"):
+    with pytest.raises(
+        ValueError, match=r"^.* must have no masked entries, got \d; drop"
+    ):
         MASKED[name]()

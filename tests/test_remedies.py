@@ -89,7 +89,7 @@ def key_of(thing):
 
 
 def scope_of(key):
-    """Return what the names in a function stand for, without its parameters."""
+    """Return the values of the names in a function, without its parameters."""
     module, name = key
     scope = dict(vars(importlib.import_module(module)))
     if "." in name:
@@ -166,7 +166,7 @@ def test_estimators_advise_only_what_they_take(kind, name, made):
     key = key_of(getattr(kind, name))
     arguments = {*inspect.signature(getattr(kind, name)).parameters, *made, *MADE}
     assert lacking(key, arguments) == {}
-    if kind is OnGraph and name == "fit":  # which fits the model that it is given
+    if kind is OnGraph and name == "fit":  # it fits a ResidualPropagation
         assert lacking(key_of(ResidualPropagation.fit), arguments) == {}
 
 
@@ -193,7 +193,7 @@ def test_an_argument_that_a_caller_lacks_is_found():
     }
 
 
-# What is advised is taken
+# Remedies at work
 
 
 def twice(weight=2.0):

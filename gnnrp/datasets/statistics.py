@@ -71,9 +71,12 @@ def statistics(dataset: Dataset) -> Statistics:
     undirected edges whose ends have the same label, among those with both labels known.
 
     Raises:
+        ValueError: masked edges or labels.
         TypeError: no data set.
     """
     _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
+    _checks.plain("edges", dataset.edges)
+    _checks.plain("labels", dataset.labels)
     senders, receivers = dataset.edges
     codes = np.minimum(senders, receivers).astype(np.int64, copy=False)
     codes *= dataset.num_nodes
@@ -113,7 +116,7 @@ def differing(dataset: Dataset) -> dict[str, tuple[int, int]]:
     """Return what Table 3 states otherwise: name -> (here, there).
 
     Raises:
-        ValueError: there is no dataset of that name.
+        ValueError: there is no dataset of that name; masked edges or labels.
         TypeError: no data set.
     """
     here = statistics(dataset)
