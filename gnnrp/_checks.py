@@ -116,6 +116,33 @@ def positive(name: str, value: Any) -> None:
         raise ValueError(msg)
 
 
+def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
+    """Refuse finite numbers beyond the range of the floating type they are cast to.
+
+    Args:
+        name: of the argument.
+        values: a number, or an array on the host.
+        dtype: float32 or float64.
+        power: 2 where their squares have to fit too.
+
+    Raises:
+        ValueError: a finite number is too large for the type.
+    """
+    array = np.asarray(values)
+    if array.size == 0 or array.dtype.kind == "b":
+        return
+    largest = max(np.fmax.reduce(array, axis=None), -np.fmin.reduce(array, axis=None))
+    limit = float(np.finfo(dtype).max) ** (1 / power)
+    if limit < largest < np.inf:
+        kind = np.dtype(dtype).name + (" when squared" if power == 2 else "")
+        fix = "scale them down" if array.ndim else "take a smaller one"
+        msg = (
+            f"{name} must be at most {limit:.2g} in size to fit {kind}, got "
+            f"{largest:.4g}; {fix}"
+        )
+        raise ValueError(msg)
+
+
 def several(name: str, values: Any) -> list[Any]:
     """Refuse what is not a list of things, one at least; return it as one.
 

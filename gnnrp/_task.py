@@ -248,7 +248,9 @@ def _initial(given: Any, num_nodes: int, classes: np.ndarray) -> Any:
         row = int(np.argwhere(~np.isfinite(start))[0, 0])
         msg = f"initial must be finite, and row {row} is not"
         raise ValueError(msg)
-    return start.astype(jnp.zeros(0).dtype)
+    dtype = jnp.zeros(0).dtype
+    _checks.fits("initial", start, dtype)
+    return start.astype(dtype)
 
 
 def _listed(classes: np.ndarray) -> str:

@@ -94,14 +94,37 @@ def dense_kernel(num_nodes: int, *, itemsize: int) -> int:
     return _whole(num_nodes**2 * itemsize + _BLOCK)
 
 
+def dense_rows(
+    num_nodes: int, num_features: int, block_bytes: int, *, itemsize: int
+) -> int:
+    """Return the peak of a feature kernel in row blocks, of dense features."""
+    return _whole(2 * num_nodes * num_features * itemsize + 3 * block_bytes)
+
+
+def sparse_rows(
+    num_entries: int, num_features: int, block_bytes: int, *, itemsize: int
+) -> int:
+    """Return the peak of a feature kernel in row blocks, of sparse features.
+
+    A single row, made dense, may exceed the block; columns without an entry are left
+    out.
+    """
+    row = min(num_features, num_entries) * itemsize
+    entries = num_entries * (40 + 4 * itemsize) + 9 * num_features
+    return _whole(entries + 3 * max(block_bytes, 4 * row))
+
+
 def distinct(num_nodes: int, num_features: int, num_rows: int, *, itemsize: int) -> int:
     """Return what the kernel of so many distinct rows holds, or finding them does."""
     return _whole(max(2 * num_nodes * num_features * itemsize, 16 * num_rows**2))
 
 
-def fourier(num_nodes: int, num_features: int, *, itemsize: int) -> int:
-    """Return what so many random features of the kernel hold, Φ and its parts."""
-    return _whole(2.5 * num_nodes * num_features * itemsize)
+def fourier(
+    num_nodes: int, num_columns: int, num_features: int, *, itemsize: int
+) -> int:
+    """Return what random features of the kernel hold: Φ, its parts, the draw."""
+    draw = num_columns * num_features / 2 * (_WIDE + itemsize)
+    return _whole(2.5 * num_nodes * num_features * itemsize + draw)
 
 
 def nystrom(num_nodes: int, num_landmarks: int, *, itemsize: int) -> int:

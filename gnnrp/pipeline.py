@@ -138,8 +138,7 @@ def _set_up(
     targets = datasets.targets(dataset)
     baselines.check_memory(targets, dataset.splits, max_bytes)
     num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
-    room = memory.room(max_bytes)
-    flow, form = _similarity(matrix, dataset.features, settings, num_train, room)
+    flow, form = _similarity(matrix, dataset.features, settings, num_train, max_bytes)
     return matrix, targets, jax.block_until_ready(flow), form
 
 
@@ -193,8 +192,7 @@ def build_similarity(
         TypeError: what is no linear map.
     """
     _checks.linear_map("the matrix", matrix)
-    room = memory.room(max_bytes)
-    return _similarity(matrix, node_features, settings, num_train, room)[0]
+    return _similarity(matrix, node_features, settings, num_train, max_bytes)[0]
 
 
 def _similarity(
@@ -202,18 +200,18 @@ def _similarity(
     node_features: Any,
     settings: Settings,
     num_train: int,
-    room: memory.Room,
+    max_bytes: int | None,
 ) -> tuple[LinearMap, str | None]:
     """Return S, and which form its kernel has, and why.
 
     Raises:
-        ValueError: features that do not fit the graph or the kernel.
+        ValueError: features that do not fit the graph, the kernel or the memory.
     """
     walk = similarity.walk(matrix, settings.power, settings.alpha)
     if settings.kernel is None:
         return walk, None
     dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too
-    x = features.checked(node_features).astype(dtype, copy=False)
+    x = features.as_float(features.checked(node_features), dtype)
     if x.shape[0] != matrix.shape[0]:
         msg = (
             f"there are {x.shape[0]} rows of features for {matrix.shape[0]} nodes; "
@@ -222,13 +220,17 @@ def _similarity(
         raise ValueError(msg)
     if settings.row_normalize:
         x = features.row_normalized(x)
-    form, why = _form(x, settings, num_train, room)
+    form, why = _form(x, settings, num_train, memory.room(max_bytes))
     if form == "distinct":
         kernel = low_rank.distinct(x, settings.kernel, gamma=settings.gamma)
         return similarity.Sandwich(walk, kernel), why
     dense = form == "dense"
     kernel = features.build(
-        x, settings.kernel, gamma=settings.gamma, normalized=not dense
+        x,
+        settings.kernel,
+        gamma=settings.gamma,
+        normalized=not dense,
+        max_bytes=max_bytes,
     )
     if dense:
         kernel = similarity.Dense(features.normalized_matrix(kernel))

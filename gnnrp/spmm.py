@@ -68,7 +68,8 @@ def prepare(
 
     Raises:
         ValueError: unknown back end, more rows or entries than int32 addresses, entries
-            that are not finite, or ``reorder`` for a pattern that is not symmetric.
+            that are not finite or too large for float32, or ``reorder`` for a pattern
+            that is not symmetric.
         TypeError: not sparse, or of complex numbers.
     """
     _checks.one_of("backend", backend, ("auto", *BACKENDS))
@@ -87,6 +88,8 @@ def prepare(
         row = np.searchsorted(csr.indptr, np.argmin(np.isfinite(csr.data)), "right") - 1
         msg = f"the entries must be finite, and row {row} has one that is not"
         raise ValueError(msg)
+    dtype = jax.dtypes.canonicalize_dtype(csr.dtype)
+    _checks.fits("the entries", csr.data, dtype)
     csc = csr.tocsc()
     csc.sort_indices()
     order = None

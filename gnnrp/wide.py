@@ -77,13 +77,14 @@ def run(
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
-        ValueError: a kernel that does not fit.
+        ValueError: a kernel that does not fit, or a β too large for the type.
         TypeError: no data set, no settings.
 
     Source: Def. 4.1; Theorem 3.2 for the end of training.
     """
     _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     _checks.instance("settings", settings, Settings, "wide.Settings() makes one")
+    gntk.check_bias(settings.bias_std, jnp.zeros(0).dtype)
     began = time.perf_counter()
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
     num_train = int(dataset.splits.train.sum(axis=1).max())
@@ -141,7 +142,7 @@ def inputs(dataset: Dataset) -> jax.Array:
     """Return X X^T, of row-normalized features where the published settings say so."""
     if dataset.features is None:
         return jnp.eye(dataset.num_nodes)
-    x = features.checked(dataset.features).astype(jnp.zeros(0).dtype, copy=False)
+    x = features.as_float(features.checked(dataset.features), jnp.zeros(0).dtype)
     preset = presets.SETTINGS.get(dataset.name)
     if preset is not None and preset.row_normalize:
         x = features.row_normalized(x)

@@ -111,7 +111,7 @@ def kernel(name: str, n: int, d: int, number: int) -> Case:
         ),
         "fourier": (
             lambda: low_rank.fourier(x, gamma=0.01, num_features=number, key=key),
-            peaks.fourier(n, number, **each),
+            peaks.fourier(n, d, number, **each),
         ),
         "nystrom": (
             lambda: low_rank.nystrom(x, num_landmarks=number, key=key),

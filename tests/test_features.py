@@ -182,8 +182,7 @@ def test_float32_features_keep_their_precision_beside_a_float64_gamma():
 def test_equal_rows_are_at_distance_zero_in_float32():
     x = np.full((6, 40), 1e3 + 0.1, np.float32)
     gram = features.matrix(features.build(x, gamma=1.0, normalized=False))
-    assert np.all(gram <= 1)
-    assert np.all(np.diag(gram) > 0)
+    np.testing.assert_array_equal(gram, 1)
 
 
 def test_row_normalization_shifts_by_the_minimum_and_never_scales_up():
@@ -226,7 +225,7 @@ def test_thin_features_give_the_kernel_of_dense_ones(kernel, convert):
     gram_fn = features.KERNELS[kernel]
     dense = features.build(x, lambda *rows: gram_fn(*rows), **plain)
     assert isinstance(dense.features, jax.Array)
-    assert isinstance(built.features, jax.Array) == (kernel == "laplacian")
+    assert not isinstance(built.features, jax.Array)
     np.testing.assert_allclose(
         features.matrix(built), features.matrix(dense), rtol=1e-13, atol=1e-14
     )

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from gnnrp import _checks
+from gnnrp.kernels import _distances
 from gnnrp.types import Scalar
 
 GramFn = Callable[..., jax.Array]
@@ -27,8 +28,7 @@ def gaussian(
 
     Source: Eq. 114 (App. E.1).
     """
-    squares = jnp.sum(x**2, axis=1), jnp.sum(y**2, axis=1)
-    return _gaussian(linear(x, y), *squares, gamma)
+    return of_distance(_distances.squared(x, y, gamma), gamma)
 
 
 def laplacian(
@@ -75,18 +75,22 @@ KERNELS: dict[str, GramFn] = {
 }
 
 
-def _gaussian(inner, x_squares, y_squares, gamma):
-    square = (x_squares[:, None] + y_squares) - 2 * inner
-    # Rounding may leave a small negative square where rows are equal.
-    return jnp.exp(-gamma * jnp.maximum(square, 0))
+def of_distance(distance: Float[Array, "b n"], gamma: Scalar) -> Float[Array, "b n"]:
+    """Return exp(-γ d)."""
+    # Rounding may leave a small negative distance where rows are equal.
+    return jnp.exp(-gamma * jnp.maximum(distance, 0))
 
 
-# The same from inner products and squared norms, which sparse rows give.
-OF_INNER: dict[GramFn, Callable[..., jax.Array]] = {
-    linear: lambda inner, *_: inner,
-    gaussian: _gaussian,
-    polynomial: lambda inner, _x, _y, gamma: (gamma * inner + 1.0) ** 3,
-    sigmoid: lambda inner, _x, _y, gamma: jnp.tanh(gamma * inner),
+# Kernels by name as functions of <x, y> and γ, which sparse rows can use.
+OF_INNER: dict[GramFn, Callable[[jax.Array, Scalar], jax.Array]] = {
+    linear: lambda inner, _: inner,
+    polynomial: lambda inner, gamma: (gamma * inner + 1.0) ** 3,
+    sigmoid: lambda inner, gamma: jnp.tanh(gamma * inner),
+}
+# Kernels by name as exp(-γ d), d a sum of these terms of the differences.
+TERMS: dict[GramFn, Callable[[jax.Array], jax.Array]] = {
+    gaussian: jnp.square,
+    laplacian: jnp.abs,
 }
 
 

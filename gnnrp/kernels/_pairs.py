@@ -10,13 +10,8 @@ import scipy.sparse
 from jaxtyping import Array, Float, Int
 
 from gnnrp import _tracing
-from gnnrp.kernels import gntk
+from gnnrp.kernels import _distances, gntk
 from gnnrp.kernels._neighborhoods import power_of_two
-
-
-def products(rows: Array, columns: Array) -> Array:
-    """Return Z_I Z_J^T in full precision."""
-    return jnp.matmul(rows, columns.T, precision=jax.lax.Precision.HIGHEST)
 
 
 def with_variances(
@@ -91,7 +86,7 @@ def _sum_over_pairs(
         def of_strip(strip):
             z, nodes, variance, weight = strip
             sides = variance, node[2]
-            nngp = with_variances(products(z, node[0]), sides, nodes, node[1])
+            nngp = with_variances(_distances.inner(z, node[0]), sides, nodes, node[1])
             kernels = gntk.transform(
                 gntk.initialize(nngp), activation, scale=scale, variances=sides
             )

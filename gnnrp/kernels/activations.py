@@ -25,6 +25,9 @@ ExpectationFn: TypeAlias = Callable[[Array, Array, Array], Array]
 """(covariance, variance of u, variance of v) -> an expectation, elementwise."""
 
 
+_PARALLEL_ULPS = 8  # what c, a and b of parallel vectors are off, as sums in blocks
+
+
 class Activation(NamedTuple):
     """The two expectations of φ and its usual scale."""
 
@@ -33,22 +36,47 @@ class Activation(NamedTuple):
     scale: float  # c_σ, which the paper never states; 2 for ReLU
 
 
-def _correlation(
+def snap_parallel(
     covariance: Float[Array, "..."], a: Float[Array, "..."], b: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Return c / sqrt(a b), exactly 1 where c = a = b; 0 if a b = 0.
+    """Return c, rounded to ±sqrt(a b) where it lies within a few ulps of it.
 
-    One ulp at 1 costs half of the digits of arccos, so the diagonal is told apart: a
-    quotient may be compiled as a product with an approximate inverse root. What
-    round-off carries beyond 1 is clipped by those who take it, behind their own
-    derivatives: a clip of its own would halve the derivative at 1.
+    The covariance of two parallel vectors is a sum with its own rounding, and an ulp of
+    the correlation at 1 costs arccos half of its digits. Vectors this close to parallel
+    have an angle that c does not resolve. The derivative stays that of c.
     """
-    product = a * b
-    positive = product > 0
-    ratio = covariance / jnp.sqrt(jnp.where(positive, product, 1))
-    # Its derivative stays that of the ratio: the difference is a constant.
-    same = (covariance == a) & (covariance == b)
-    ratio = ratio + jax.lax.stop_gradient(jnp.where(same, 1 - ratio, 0))
+    size = _size(covariance, a, b)
+    most = _PARALLEL_ULPS * jnp.finfo(size.dtype).eps * size
+    parallel = jnp.abs(jnp.abs(covariance) - size) <= most
+    exact = jnp.where(covariance < 0, -size, size)
+    gap = jnp.where(parallel, exact - covariance, 0)
+    return covariance + jax.lax.stop_gradient(gap)
+
+
+def _size(covariance: Array, a: Array, b: Array) -> Array:
+    """Return sqrt(a b), and exactly a where ±c = a = b.
+
+    The product of the roots neither overflows nor underflows where a and b do not.
+    """
+    size = _root(a) * _root(b)
+    same = (jnp.abs(covariance) == a) & (a == b)
+    # The derivative stays that of the root: the difference is a constant.
+    return size + jax.lax.stop_gradient(jnp.where(same, a - size, 0))
+
+
+def _correlation(covariance: Array, size: Array) -> Array:
+    """Return c / sqrt(a b), exactly ±1 where c = ±sqrt(a b); 0 if a b = 0.
+
+    A quotient may be compiled as a product with an approximate inverse, so ±1 is set
+    apart. The callers clip what rounding carries beyond 1, each behind its own
+    derivative: a clip here would halve the derivative at 1.
+    """
+    positive = size > 0
+    ratio = covariance / jnp.where(positive, size, 1)
+    unit = jnp.where(covariance < 0, -1, 1).astype(ratio.dtype)
+    # The derivative stays that of the ratio: the difference is a constant.
+    gap = jnp.where(jnp.abs(covariance) == size, unit - ratio, 0)
+    ratio = ratio + jax.lax.stop_gradient(gap)
     return jnp.where(positive, ratio, 0)
 
 
@@ -91,7 +119,7 @@ def _share(rho: Array) -> Array:
 @_share.defjvp
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (rho,), (rate,) = primals, tangents
-    inside = 1 - rho**2
+    inside = (1 - rho) * (1 + rho)
     slope = jnp.where(inside > 0, jax.lax.rsqrt(jnp.where(inside > 0, inside, 1)), 0)
     return _share(rho), rate * slope / (2 * jnp.pi)
 
@@ -100,7 +128,7 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 def _half_product(rho: Array) -> Array:
     """E[relu(u) relu(v)] of unit variances, (sin θ + (π - θ) ρ) / (2 π)."""
     rho = jnp.clip(rho, -1, 1)
-    sine = jnp.sqrt(1 - rho**2)
+    sine = jnp.sqrt((1 - rho) * (1 + rho))  # ρ^2 would round
     return sine / (2 * jnp.pi) + _share(rho) * rho
 
 
@@ -111,11 +139,12 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 
 def _relu_covariance(c: Array, a: Array, b: Array) -> Array:
-    return _root(a * b) * _half_product(_correlation(c, a, b))
+    size = _size(c, a, b)
+    return size * _half_product(_correlation(c, size))
 
 
 def _relu_derivative(c: Array, a: Array, b: Array) -> Array:
-    return _share(_correlation(c, a, b))
+    return _share(_correlation(c, _size(c, a, b)))
 
 
 def _root(x: Array) -> Array:
@@ -157,12 +186,28 @@ def leaky_relu(slope: float) -> Activation:
     return Activation(covariance, derivative, 2 / even)
 
 
+def _erf_sides(c: Array, a: Array, b: Array) -> tuple[Array, Array, Array]:
+    """Return s, sqrt(1 - s^2) and r = 1 / sqrt((1 + 2a) (1 + 2b)), with s = 2 c r.
+
+    1 - s^2 is a sum of positive terms: from s, it would lose its digits where variances
+    are large.
+    """
+    p, q = 1 / (1 + 2 * a), 1 / (1 + 2 * b)
+    r = jnp.sqrt(p) * jnp.sqrt(q)
+    s, most = 2 * c * r, 2 * _size(c, a, b) * r
+    gap = (most - s) * (most + s)
+    rest = p + q * (1 - p) + jnp.where(gap < 0, 0, gap)  # with the derivative at zero
+    return s, jnp.sqrt(rest), r
+
+
 def _erf_covariance(c: Array, a: Array, b: Array) -> Array:
-    return 2 / jnp.pi * jnp.arcsin(2 * c * jax.lax.rsqrt((1 + 2 * a) * (1 + 2 * b)))
+    s, cosine, _ = _erf_sides(c, a, b)
+    return 2 / jnp.pi * jnp.arctan2(s, cosine)
 
 
 def _erf_derivative(c: Array, a: Array, b: Array) -> Array:
-    return 4 / jnp.pi * jax.lax.rsqrt((1 + 2 * a) * (1 + 2 * b) - 4 * c**2)
+    _, cosine, r = _erf_sides(c, a, b)
+    return 4 / jnp.pi * r / cosine
 
 
 ERF = Activation(_erf_covariance, _erf_derivative, float(np.pi / 2 / np.arcsin(2 / 3)))

@@ -20,7 +20,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
 
@@ -62,14 +61,13 @@ def layer(
         axis: of a mesh, within ``shard_map``, over which the columns are shared.
 
     Raises:
-        ValueError: an unknown bias, a negative β, or a width below 1.
+        ValueError: an unknown bias, a β out of range, or a width below 1.
 
     Source: Def. 4.1 (App. B.3), one step of its recursion; see ``gntk``.
     """
     _checks.one_of("bias", bias, gntk.BIASES)
     width = _checks.count("width", width, 1)
-    if not isinstance(bias_std, Tracer):
-        _checks.at_least("bias_std", bias_std, 0)
+    gntk.check_bias(bias_std, kernels.nngp.dtype)
     before = bias_std if bias == "before" else 0.0
     after = jnp.asarray(bias_std if bias == "after" else 0.0, kernels.nngp.dtype) ** 2
     variance = everyone = _own_variances(kernels.nngp, axis)

@@ -19,23 +19,27 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _arrays, _checks, _tracing
+from gnnrp import _arrays, _checks, _tracing, memory, peaks
 from gnnrp.kernels import _sparse_rows
 from gnnrp.kernels._functions import (
     KERNELS,
     OF_INNER,
+    TERMS,
     GramFn,
     gamma_from_bandwidth,
     gaussian,
     laplacian,
     linear,
+    of_distance,
     polynomial,
     sigmoid,
 )
 from gnnrp.kernels._inputs import (
     FeaturesLike,
     as_dense,
+    as_float,
     checked,
+    is_thin,
     row_normalized,
     thin,
 )
@@ -51,6 +55,7 @@ __all__ = [
     "FeaturesLike",
     "GramFn",
     "as_dense",
+    "as_float",
     "build",
     "checked",
     "checked_scale",
@@ -111,22 +116,24 @@ def build(
     gamma: Scalar = 1.0,
     normalized: bool = True,
     block_bytes: int = _BLOCK_BYTES,
+    max_bytes: int | None = None,
 ) -> FeatureKernel:
     """Return the kernel of the features as a linear map.
 
     Args:
-        features: dense or scipy sparse. If fewer than 4 percent of the entries are not
-            zero, and the kernel is one of inner products by name (all but the
-            Laplacian), only those are held and multiplied.
+        features: dense or scipy sparse. If fewer than 4 percent of the entries are
+            nonzero, and the kernel is given by name, only those are stored and used.
         kernel: a name from ``KERNELS``, or a function (x, y, γ) -> block. It is static
             under a ``jit`` of your own; runs of this package trace it anew each time.
         gamma: γ of the kernel; the linear kernel has none.
         normalized: Dk^-1/2 Kg Dk^-1/2 with Dk over all n rows, else Kg itself.
-        block_bytes: how much memory one row block may take.
+        block_bytes: memory of one row block.
+        max_bytes: limit of the memory in use; that of the machine if left out.
 
     Raises:
-        ValueError: unknown kernel; γ not positive; features that are not a finite
-            matrix; or, normalized, a row sum that is not positive.
+        ValueError: unknown kernel; γ not positive, or out of the features' type;
+            features that are not a finite matrix with a column; a kernel that does not
+            fit into memory; or, normalized, a row sum that is not positive.
         TypeError: a kernel that is neither a name nor a function, features that are not
             real numbers.
     """
@@ -136,16 +143,25 @@ def build(
     _checks.function("kernel", kernel, f"or a name: {', '.join(KERNELS)}")
     _checks.positive("gamma", gamma)
     _checks.at_least("block_bytes", block_bytes, 0)
-    x = thin(checked(features)) if kernel in OF_INNER else as_dense(features)
+    x = checked(features)
+    by_name = kernel in KERNELS.values()
+    _check_memory(x, by_name, block_bytes, max_bytes)
+    x = thin(x) if by_name else as_dense(x)
     if kernel is gaussian and not scipy.sparse.issparse(x):
+        _checks.fits("features", x, jax.dtypes.canonicalize_dtype(x.dtype))
         x = _near_zero(x)
-    x = x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
+    x = as_float(x)
+    _checks.fits("gamma", gamma, x.dtype)
     num_nodes = x.shape[0]
-    most = _sparse_rows.BLOCK if scipy.sparse.issparse(x) else num_nodes
     row_bytes = max(1, num_nodes * x.dtype.itemsize)
-    block_size = min(most, num_nodes, max(1, block_bytes // row_bytes))
+    block_size = min(num_nodes, max(1, block_bytes // row_bytes))
+    if scipy.sparse.issparse(x):
+        on_device: Any = _sparse_rows.build(x)
+        block_size = _sparse_rows.block_size(on_device, block_bytes)
+    else:
+        on_device = jnp.asarray(x)
     result = FeatureKernel(
-        features=_on_device(x),
+        features=on_device,
         scale=jnp.ones(num_nodes, x.dtype),
         gamma=jnp.asarray(gamma, x.dtype),
         block_size=block_size,
@@ -195,40 +211,57 @@ def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
     Raises:
         ValueError: no numbers of nodes; not checked where they are traced.
     """
-    x = kernel.features
     index = _arrays.node_ids("index", index, len(kernel.scale))
-    if isinstance(x, SparseRows):
-        return _gram(kernel, (x.columns[index], x.values[index], x.squares()[index]))
-    return _gram(kernel, (x[index],))
+    if isinstance(kernel.features, SparseRows):
+        return _sparse_gram(kernel, index)
+    return kernel.gram_fn(kernel.features[index], kernel.features, _gamma(kernel))
 
 
 def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
     """Return the diagonal of Kg, without the scale."""
     x, gamma = kernel.features, _gamma(kernel)
+    if kernel.gram_fn in TERMS:
+        return jnp.ones(x.shape[0], x.dtype)
     if isinstance(x, SparseRows):
-        of_inner = OF_INNER[kernel.gram_fn]
-        full = jax.vmap(lambda square: of_inner(square[None], square, square, gamma))(
-            x.squares()[:, None]
-        )
-    else:
-        full = jax.vmap(lambda row: kernel.gram_fn(row, row, gamma))(x[:, None])
-    return full[:, 0, 0]
+        return OF_INNER[kernel.gram_fn](x.sums(jnp.square), gamma)
+    return jax.vmap(lambda row: kernel.gram_fn(row, row, gamma))(x[:, None])[:, 0, 0]
 
 
 def _near_zero(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     """Return x less its mean row, where that is most of every row: a year, say.
 
-    Distances stay, but |x|^2 + |y|^2 - 2 <x, y> would be round-off.
+    Distances stay, while float32 keeps more digits of the differences.
     """
-    mean = x.sum(axis=0, dtype=np.float64) / max(1, len(x))
-    squares = np.einsum("ij,ij->", x, x, dtype=np.float64)
-    if len(x) * float(mean @ mean) <= _MOST_OFFSET * squares:
-        return x
+    with np.errstate(over="ignore"):  # beyond float64 is left as it is
+        mean = x.sum(axis=0, dtype=np.float64) / max(1, len(x))
+        squares = np.einsum("ij,ij->", x, x, dtype=np.float64)
+        if len(x) * float(mean @ mean) <= _MOST_OFFSET * squares:
+            return x
     return (x - mean).astype(x.dtype)
 
 
-def _on_device(x: Any) -> Float[Array, "n d"] | SparseRows:
-    return _sparse_rows.build(x) if scipy.sparse.issparse(x) else jnp.asarray(x)
+def _check_memory(
+    x: Any, by_name: bool, block_bytes: int, max_bytes: int | None
+) -> None:
+    """Refuse features whose kernel does not fit, before they are copied.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    sparse = scipy.sparse.issparse(x) and (is_thin(x) or not by_name)
+    itemsize = jax.dtypes.canonicalize_dtype(x.dtype).itemsize
+    sizes = x.shape[1], block_bytes
+    if sparse and by_name:
+        needed = peaks.sparse_rows(x.nnz, *sizes, itemsize=itemsize)
+        instead = "take fewer rows"
+    else:
+        needed = peaks.dense_rows(x.shape[0], *sizes, itemsize=itemsize)
+        instead = "take fewer features"
+        if sparse:
+            names = ", ".join(KERNELS)
+            instead = f"take a kernel that keeps sparse rows, by its name: {names}"
+    what = f"the kernel of {x.shape[0]:,} rows of {x.shape[1]:,} features"
+    memory.check(what, needed, memory.room(max_bytes), instead)
 
 
 def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -261,15 +294,13 @@ def _gamma(kernel: FeatureKernel) -> Float[Array, ""]:
     return jnp.asarray(kernel.gamma, kernel.features.dtype)
 
 
-def _gram(kernel: FeatureKernel, part: tuple[Array, ...]) -> Float[Array, "b n"]:
-    """Return rows of Kg, from these rows of the features (see ``rows``)."""
-    x = kernel.features
-    if isinstance(x, SparseRows):
-        columns, values, squares = part
-        inner = x.inner(columns, values)
-        of_inner = OF_INNER[kernel.gram_fn]
-        return of_inner(inner, squares, x.squares(), _gamma(kernel))
-    return kernel.gram_fn(part[0], x, _gamma(kernel))
+def _sparse_gram(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
+    """Return rows of Kg of sparse features."""
+    x: Any = kernel.features
+    gamma = _gamma(kernel)
+    if kernel.gram_fn in OF_INNER:
+        return OF_INNER[kernel.gram_fn](x.inner(index), gamma)
+    return of_distance(x.distances(index, gamma, TERMS[kernel.gram_fn]), gamma)
 
 
 def _over_blocks(
@@ -284,12 +315,16 @@ def _over_blocks(
     """
     x, size = kernel.features, kernel.block_size
     num_nodes = x.shape[0]
-    parts = (x.columns, x.values, x.squares()) if isinstance(x, SparseRows) else (x,)
+
+    def gram(first):
+        if isinstance(x, SparseRows):
+            return _sparse_gram(kernel, first + jnp.arange(size))
+        block = jax.lax.dynamic_slice_in_dim(x, first, size)
+        return kernel.gram_fn(block, x, _gamma(kernel))
 
     def write(i, result):
         first = jnp.minimum(i * size, num_nodes - size)
-        block = [jax.lax.dynamic_slice_in_dim(part, first, size) for part in parts]
-        made = body(_gram(kernel, tuple(block)), first)
+        made = body(gram(first), first)
         return jax.lax.dynamic_update_slice_in_dim(result, made, first, 0)
 
     result = jnp.zeros((num_nodes, width), dtype)

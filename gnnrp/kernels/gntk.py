@@ -18,6 +18,7 @@ there does not say that c_σ is 2, that the last layer has no activation and the
 no 1 / sqrt(d); its two-layer theorem takes c_σ = 1.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -29,13 +30,14 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from gnnrp import _arrays, _checks
-from gnnrp.kernels import activations
-from gnnrp.kernels._inputs import checked
+from gnnrp.kernels import _distances, activations
+from gnnrp.kernels._inputs import as_float, checked
 from gnnrp.kernels.activations import Activation
 from gnnrp.types import LinearMap, Scalar
 
 BIASES = ("none", "before", "after")  # where, of the aggregation
 
+_BLOCK_BYTES = 2**26  # of columns of sparse features that are dense at once
 _SPARSE_COST = 256  # of a product in scipy, in those of a dense matrix product
 
 
@@ -72,12 +74,11 @@ def dense(kernels: Kernels, *, bias_std: Scalar = 0.0, trained: bool = True) -> 
         trained: whether its weights and bias are, τ.
 
     Raises:
-        ValueError: β, where it is a number, is negative or NaN.
+        ValueError: β, where it is a number, is negative, NaN or too large.
         TypeError: no kernels.
     """
     _checks.instance("kernels", kernels, Kernels, "gntk.initialize makes them")
-    if not isinstance(bias_std, Tracer):
-        _checks.at_least("bias_std", bias_std, 0)
+    check_bias(bias_std, kernels.nngp.dtype)
     nngp = kernels.nngp + jnp.asarray(bias_std, kernels.nngp.dtype) ** 2
     return Kernels(nngp, kernels.ntk + nngp if trained else kernels.ntk)
 
@@ -116,7 +117,8 @@ def transform(
     rows, columns = own if variances is None else _pair(variances)
     _checks.shape("the variances of the rows", rows, nngp.shape[:1])
     _checks.shape("the variances of the columns", columns, nngp.shape[1:])
-    sides = (nngp, rows[:, None], columns[None, :])
+    variance = rows[:, None], columns[None, :]
+    sides = (activations.snap_parallel(nngp, *variance), *variance)
     return Kernels(
         factor * activation.covariance(*sides),
         factor * activation.derivative(*sides) * ntk,
@@ -178,26 +180,73 @@ def add(branches: Sequence[Kernels]) -> Kernels:
 def gram(features: Any) -> Float[Array, "n n"]:
     """Return X X^T in full precision, of dense or scipy sparse features.
 
+    Memory beside it: sparse features become dense in blocks of columns at most.
+
     Raises:
-        ValueError: not a matrix, or not finite, which is not seen in a trace.
+        ValueError: not a matrix, without a column, not finite, or with squares beyond
+            the floating type; a trace does not check values.
         TypeError: not of real numbers.
     """
-    if not isinstance(features, jax.Array):
-        features = checked(features)
-    elif not isinstance(features, Tracer) and not jnp.isfinite(features).all():
-        msg = "features must be finite, and hold NaN or infinity"
-        raise ValueError(msg)
+    given = isinstance(features, jax.Array)
+    if not given:
+        features = as_float(checked(features))
     if scipy.sparse.issparse(features):
-        x: Any = features
-        pairs = np.sum(np.bincount(x.indices).astype(float) ** 2)  # products needed
-        if pairs * _SPARSE_COST < x.shape[0] ** 2 * x.shape[1]:
-            return jnp.asarray((x @ x.T).toarray())
-        features = x.toarray()
-    x = _arrays.floating("features", features)
-    if x.ndim != 2:
-        msg = f"features must have shape (n, d), got {x.shape}"
+        found = _sparse_gram(features)
+    else:
+        x = _arrays.floating("features", features)
+        if x.ndim != 2:
+            msg = f"features must have shape (n, d), got {x.shape}"
+            raise ValueError(msg)
+        if given and not isinstance(x, Tracer) and not jnp.isfinite(x).all():
+            msg = "features must be finite, and hold NaN or infinity"
+            raise ValueError(msg)
+        found = _distances.inner(x, x)
+    if not isinstance(found, Tracer):
+        check_squares(features, np.asarray(jnp.diagonal(found)))
+    return found
+
+
+def check_squares(features: Any, squares: np.ndarray) -> None:
+    """Refuse features whose squares leave the range of their type.
+
+    Args:
+        features: X, dense or sparse.
+        squares: |x_i|^2.
+
+    Raises:
+        ValueError: a square is infinite, or all are zero, and X is not.
+    """
+    if not np.isfinite(squares).all():
+        row = int(np.argmin(np.isfinite(squares)))
+        kind = squares.dtype
+        msg = f"the square of features row {row} exceeds {kind}; scale them down"
         raise ValueError(msg)
-    return jnp.matmul(x, x.T, precision=jax.lax.Precision.HIGHEST)
+    if not squares.any() and abs(features).max() > 0:
+        msg = f"the squares of all features are zero in {squares.dtype}; scale them up"
+        raise ValueError(msg)
+
+
+def _sparse_gram(x: Any) -> Float[Array, "n n"]:
+    """Return X X^T of CSR features, by a sparse product or dense blocks of columns."""
+    num_rows = x.shape[0]
+    columns = x.tocsc()
+    counts = np.diff(columns.indptr)
+    pairs = np.sum(counts.astype(float) ** 2)  # products needed
+    used = np.flatnonzero(counts)
+    if pairs * _SPARSE_COST < num_rows**2 * len(used):
+        with np.errstate(over="ignore"):
+            return jnp.asarray((x @ x.T).toarray())
+    width = max(1, _BLOCK_BYTES // max(1, num_rows * x.dtype.itemsize))
+    total = jnp.zeros((num_rows, num_rows), x.dtype)
+    for start in range(0, len(used), width):
+        block = columns[:, used[start : start + width]].toarray()
+        total = _with_inner(total, jnp.asarray(block))
+    return total
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _with_inner(total: Float[Array, "n n"], block: Array) -> Float[Array, "n n"]:
+    return total + _distances.inner(block, block)
 
 
 def gcn(
@@ -333,6 +382,22 @@ def checked_activation(activation: Any, scale: Scalar | None = None) -> None:
     _checks.instance("activation", activation, Activation, remedy)
     if scale is not None and not isinstance(scale, Tracer):
         _checks.at_least("scale", scale, 0)
+        _checks.fits("scale", scale, jnp.zeros(0).dtype)
+
+
+def check_bias(bias_std: Scalar, dtype: Any) -> None:
+    """Refuse a β that is negative, infinite, or with a square beyond the type.
+
+    Raises:
+        ValueError: β, where it is a number, is out of range.
+    """
+    if isinstance(bias_std, Tracer):
+        return
+    _checks.at_least("bias_std", bias_std, 0)
+    if np.isinf(bias_std):
+        msg = "bias_std must be finite, got inf"
+        raise ValueError(msg)
+    _checks.fits("bias_std", bias_std, dtype, power=2)
 
 
 def checked_layers(depth: int, trained: Sequence[bool] | None) -> Sequence[bool]:

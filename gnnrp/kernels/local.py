@@ -26,10 +26,10 @@ import scipy.sparse
 from jaxtyping import Float, Int
 
 from gnnrp import _checks, _tracing, spmm
-from gnnrp.kernels import activations, gntk
-from gnnrp.kernels._inputs import checked
+from gnnrp.kernels import _distances, activations, gntk
+from gnnrp.kernels._inputs import as_float, checked
 from gnnrp.kernels._neighborhoods import Side, sides
-from gnnrp.kernels._pairs import products, second_variances, with_variances
+from gnnrp.kernels._pairs import second_variances, with_variances
 from gnnrp.kernels.activations import Activation
 from gnnrp.kernels.gntk import Kernels
 
@@ -91,7 +91,7 @@ def gcn(
     depth = _checks.count("depth", depth, 1, _MOST_DEPTH)
     flags = tuple(bool(flag) for flag in gntk.checked_layers(depth, trained))
     _checks.one_of("bias", bias, gntk.BIASES)
-    _checks.at_least("bias_std", bias_std, 0)
+    gntk.check_bias(bias_std, jnp.zeros(0).dtype)
     gntk.checked_activation(activation, scale)
     max_bytes = _checks.count("max_bytes", max_bytes, 0, 2**62)
     P: Any = spmm.to_scipy(adjacency)
@@ -140,7 +140,7 @@ def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
         ValueError: not one row of features a node, none, or not finite.
         TypeError: not real numbers.
     """
-    X: Any = checked(features)
+    X: Any = as_float(checked(features))
     is_sparse = scipy.sparse.issparse(X)
     if X.ndim != 2 or X.shape[0] != P.shape[1] or X.shape[1] == 0:
         msg = f"features must have shape ({P.shape[1]}, d), d > 0, got {X.shape}"
@@ -154,7 +154,9 @@ def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
     else:
         Z = np.asarray(spmm.matmul(spmm.prepare(P), jnp.asarray(X, dtype)))
         Z = np.hstack([Z, bias[:, None]]) if bias.any() else Z
-    squares = np.asarray((Z * Z).sum(axis=1)).ravel()
+    with np.errstate(over="ignore"):
+        squares = np.asarray((Z * Z).sum(axis=1)).ravel()
+    gntk.check_squares(Z, squares)
     return _Layers(P, Z, (squares.astype(dtype),))
 
 
@@ -211,7 +213,7 @@ def _tile(
 ) -> Kernels:
     """Return a tile of the block, with what pads it."""
     activation = _tracing.unwrap(activation)
-    kernels = gntk.initialize(products(*inputs))
+    kernels = gntk.initialize(_distances.inner(*inputs))
     kernels = gntk.dense(kernels, trained=trained[0])
     shift = jnp.asarray(after, inputs[0].dtype) ** 2
     for at, flag in enumerate(trained[1:]):

@@ -5,12 +5,14 @@ Dk^-1/2 Kg Dk^-1/2, Dk the row sums of what stands for Kg.
 """
 
 import dataclasses
-from typing import NamedTuple
+import itertools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 from jaxtyping import Array, Float, Int, Key
 
 from gnnrp import _arrays, _checks, memory, peaks
@@ -18,6 +20,7 @@ from gnnrp.kernels import features as dense
 from gnnrp.kernels.features import FeaturesLike, GramFn
 from gnnrp.types import Scalar
 
+_PHASE_BYTES = 2**26  # of angles in float64 at once
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -99,14 +102,19 @@ def distinct(
     Raises:
         ValueError: as ``features.build``; a kernel that does not fit the memory.
     """
-    x = dense.as_dense(features)
-    rows, group, count = np.unique(x, axis=0, return_inverse=True, return_counts=True)
-    memory.check(
-        f"the kernel of {len(rows):,} distinct rows",
-        peaks.distinct(len(x), x.shape[1], len(rows), itemsize=x.itemsize),
-        memory.room(max_bytes),
-        "take its row blocks (features.build)",
-    )
+    x = dense.checked(features)
+    num_nodes, width = x.shape
+    if scipy.sparse.issparse(x):
+        width = -(-2 * x.nnz // max(1, num_nodes))  # with the places of the entries
+    room, instead = memory.room(max_bytes), "take its row blocks (features.build)"
+
+    def check(num_rows: int) -> None:
+        needed = peaks.distinct(num_nodes, width, num_rows, itemsize=x.dtype.itemsize)
+        memory.check(f"the kernel of {num_rows:,} distinct rows", needed, room, instead)
+
+    check(1)
+    rows, group, count = _distinct_rows(x)
+    check(rows.shape[0])
     built = dense.build(rows, kernel, gamma=gamma, normalized=False)
     gram = dense.matrix(built)
     if normalized:
@@ -152,20 +160,20 @@ def fourier(
             f"num_features must be even (a cosine and a sine each), got {2 * half + 1}"
         )
         raise ValueError(msg)
-    x = jnp.asarray(dense.as_dense(features))
+    x = dense.checked(features)
+    dtype = jax.dtypes.canonicalize_dtype(x.dtype)
+    _checks.fits("gamma", gamma, dtype)
     memory.check(
-        f"the kernel of {len(x):,} nodes by {2 * half:,} random features",
-        peaks.fourier(len(x), 2 * half, itemsize=x.dtype.itemsize),
+        f"the kernel of {x.shape[0]:,} nodes by {2 * half:,} random features",
+        peaks.fourier(*x.shape, 2 * half, itemsize=dtype.itemsize),
         memory.room(max_bytes),
         "take a smaller num_features",
     )
     _arrays.one_key(key)
-    W = jax.random.normal(key, (x.shape[1], half), x.dtype)
-    angle = jnp.matmul(x, W, precision=_HIGHEST) * jnp.asarray(
-        (2 * gamma) ** 0.5, x.dtype
-    )
+    W = jax.random.normal(key, (x.shape[1], half), dtype)
+    angle = jnp.asarray(_phases(x, np.asarray(W), gamma))
     both = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
-    factor = both * jnp.asarray(half**-0.5, x.dtype)
+    factor = both * jnp.asarray(half**-0.5, dtype)
     return Factored(_row_normalized(factor) if normalized else factor)
 
 
@@ -226,6 +234,45 @@ def nystrom(
     error = max(0.0, 1 - float(np.sum(factor**2)) / trace) if trace else 0.0
     phi = jnp.asarray(factor, built.scale.dtype)
     return Nystrom(Factored(_row_normalized(phi) if normalized else phi), error)
+
+
+def _distinct_rows(x: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return the distinct rows, which of them each row is, and their counts."""
+    if not scipy.sparse.issparse(x):
+        return np.unique(x, axis=0, return_inverse=True, return_counts=True)
+    csr = scipy.sparse.csr_array(x, copy=True)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    numbers: dict[tuple[bytes, bytes], int] = {}
+    group = np.zeros(csr.shape[0], int)
+    for row, (start, stop) in enumerate(itertools.pairwise(csr.indptr)):
+        inside = slice(start, stop)
+        content = csr.indices[inside].tobytes(), csr.data[inside].tobytes()
+        group[row] = numbers.setdefault(content, len(numbers))
+    _, first, count = np.unique(group, return_index=True, return_counts=True)
+    return csr[first], group, count
+
+
+def _phases(x: Any, W: Float[np.ndarray, "d r"], gamma: float) -> np.ndarray:
+    """Return sqrt(2 γ) X W modulo 2 π, in the type of W.
+
+    In float64, as a float32 of a large angle has no digits left of its phase.
+
+    Raises:
+        ValueError: an angle exceeds float64.
+    """
+    phases = np.empty((x.shape[0], W.shape[1]), W.dtype)
+    W = W.astype(np.float64) * np.sqrt(2 * gamma)
+    size = max(1, _PHASE_BYTES // (8 * max(1, *W.shape)))
+    for start in range(0, len(phases), size):
+        some = slice(start, start + size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = x[some].astype(np.float64) @ W
+        if not np.isfinite(block).all():
+            msg = f"gamma {gamma:.3g} and the features are too large; scale them down"
+            raise ValueError(msg)
+        phases[some] = np.remainder(block, 2 * np.pi)
+    return phases
 
 
 def _row_normalized(factor: Float[Array, "n r"]) -> Float[Array, "n r"]:

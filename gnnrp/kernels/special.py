@@ -74,8 +74,9 @@ def two_layer(
         return propagation(propagation(kernel.T).T)
 
     C = both_sides(gram)
-    variance = jnp.diagonal(C)
-    share = activations.RELU.derivative(C, variance[:, None], variance[None, :])
+    variance = jnp.diagonal(C)[:, None], jnp.diagonal(C)[None, :]
+    aligned = activations.snap_parallel(C, *variance)
+    share = activations.RELU.derivative(aligned, *variance)
     return both_sides(C * jnp.asarray(scale, C.dtype) * share)
 
 

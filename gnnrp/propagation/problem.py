@@ -78,11 +78,11 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
         )
         raise ValueError(msg)
     dtype = jnp.zeros(0).dtype  # float32 unless JAX has float64 enabled
-    with np.errstate(over="ignore"):
-        y = y.astype(dtype)
     if np.isinf(y).any():
         msg = f"targets must not be infinite, and row {_first(np.isinf(y))} is"
         raise ValueError(msg)
+    _checks.fits("targets", y, dtype)
+    y = y.astype(dtype)
     train, val, test = (
         np.atleast_2d(np.asarray(_checks.mask(name, part, len(y), several=True)))
         for name, part in _named(split)
@@ -224,14 +224,15 @@ def _first(flags: Any) -> int:
 def _initial(
     initial: Any, shape: tuple[int, ...], dtype: Any
 ) -> Float[np.ndarray, "s n c"]:
-    start = _checks.reals("initial", initial).astype(dtype)
+    start = _checks.reals("initial", initial)
     if start.shape not in {shape, shape[1:]}:
         msg = f"initial must have shape {shape[1:]} or {shape}, got {start.shape}"
         raise ValueError(msg)
     if not np.isfinite(start).all():
         msg = "initial must be finite"
         raise ValueError(msg)
-    return np.broadcast_to(start, shape)
+    _checks.fits("initial", start, dtype)
+    return np.broadcast_to(start.astype(dtype), shape)
 
 
 def _part(targets: np.ndarray, mask: np.ndarray) -> Part:

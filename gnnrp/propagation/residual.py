@@ -329,6 +329,7 @@ def _checked_settings(
     _checks.one_of("select", select, selection.RULES)
     for step_size in step_sizes:
         _checks.positive("step_size", step_size)
+        _checks.fits("step_size", step_size, jnp.zeros(0).dtype)
     num_steps = _checks.count("num_steps", num_steps, 1, MOST_STEPS)
     limit = np.iinfo(np.int32).max
     if patience is not None:
