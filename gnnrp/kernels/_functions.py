@@ -37,7 +37,7 @@ def laplacian(
     """Return exp(-γ |x_i - y_j|_1)."""
 
     def body(total, columns):
-        return total + jnp.abs(columns[0][:, None] - columns[1]), None
+        return total + jnp.abs(columns[0][:, None] - columns[1][None, :]), None
 
     start = jnp.zeros((x.shape[0], y.shape[0]), x.dtype)
     return jnp.exp(-gamma * jax.lax.scan(body, start, (x.T, y.T))[0])
@@ -76,7 +76,7 @@ KERNELS: dict[str, GramFn] = {
 
 
 def _gaussian(inner, x_squares, y_squares, gamma):
-    square = (x_squares[:, None] + y_squares) - 2 * inner
+    square = (x_squares[:, None] + y_squares[None, :]) - 2 * inner
     # Rounding may leave a small negative square where rows are equal.
     return jnp.exp(-gamma * jnp.maximum(square, 0))
 
