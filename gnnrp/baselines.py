@@ -108,7 +108,7 @@ def _majority(problem: Problem, metric: MetricFn) -> Line:
     train = problem.train.astype(problem.targets.dtype)
     shares = (train @ problem.targets) / train.sum(axis=1, keepdims=True)
     scores = np.broadcast_to(shares, (problem.targets.shape[0], *shares.shape))
-    val, test = np.asarray(judge(problem, scores, metric=metric))
+    val, test = judge(problem, jnp.asarray(scores), metric=metric)
     return Line(val, test, {}, {})
 
 
@@ -125,7 +125,7 @@ def _lp(
 
     def scores_of(flat: Array) -> Float[np.ndarray, "2 s"]:
         scores = flat.reshape(num_nodes, -1, num_classes)
-        return np.asarray(judge(device, scores, metric=metric))
+        return judge(device, scores, metric=metric)
 
     current, tried = jnp.array(start), {}
     for done, k in pairwise((0, *LP_ITERATIONS)):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import _arrays, _checks
@@ -118,9 +119,9 @@ def _checked(
 def _or_nan(value: Float[Array, ""], defined: Bool[Array, ""]) -> Float[Array, ""]:
     """Return the value, or NaN if it is not defined.
 
-    The NaN comes from outside of the computation, so that ``jax.debug_nans`` allows it.
+    The NaN is no result of an operation, so that ``jax.debug_nans`` allows its use.
     """
-    return jnp.where(defined, value, jnp.asarray(jnp.nan, value.dtype))
+    return jnp.where(defined, value, np.asarray(np.nan, value.dtype))
 
 
 def _area(

@@ -37,7 +37,7 @@ def laplacian(
     """Return exp(-γ |x_i - y_j|_1)."""
 
     def body(total, columns):
-        return total + jnp.abs(columns[0][:, None] - columns[1]), None
+        return total + jnp.abs(columns[0][:, None] - columns[1][None, :]), None
 
     start = jnp.zeros((x.shape[0], y.shape[0]), x.dtype)
     return jnp.exp(-gamma * jax.lax.scan(body, start, (x.T, y.T))[0])

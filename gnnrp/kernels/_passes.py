@@ -59,7 +59,7 @@ def through(
         else:
             z = jnp.matmul(jnp.asarray(x), layer.weights, precision=_HIGHEST)
             z = sent(z, matrix)
-        z = z if layer.bias is None else z + layer.bias
+        z = z if layer.bias is None else z + layer.bias[None, :]
         h, slope = jax.jvp(activation_fn, (z,), (jnp.ones_like(z),))
         inputs.append(sent(h, matrix))
         slopes.append(slope)
@@ -84,7 +84,8 @@ def backward(
         sides = b, b
         if reduce == "trace" and number == 0:
             # Every class sees the same φ': their sum has the rank of one of them.
-            sides = (slope * jnp.sum(pulled[0] ** 2, axis=0))[:, None], slope[:, None]
+            sides = slope * jnp.sum(pulled[0] ** 2, axis=0, keepdims=True), slope
+            sides = sides[0][:, None], sides[1][:, None]
         found.append(sides)
     return found[::-1]
 

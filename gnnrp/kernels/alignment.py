@@ -201,18 +201,18 @@ def _size(kernel: Any) -> int:
 
 def _centered(kernel: Any) -> Any:
     if isinstance(kernel, Factor):
-        return Factor(kernel.phi - jnp.mean(kernel.phi, axis=0))
+        return Factor(kernel.phi - jnp.mean(kernel.phi, axis=0, keepdims=True))
     if isinstance(kernel, Operator):
 
         def apply(v: Array) -> Array:
-            sent = kernel.apply(v - jnp.mean(v, axis=0))
-            return sent - jnp.mean(sent, axis=0)
+            sent = kernel.apply(v - jnp.mean(v, axis=0, keepdims=True))
+            return sent - jnp.mean(sent, axis=0, keepdims=True)
 
         return Operator(apply, kernel.size)
     if scipy.sparse.issparse(kernel):
         return _Shifted(kernel, np.asarray(kernel.sum(axis=1)).ravel())
     rows = jnp.mean(kernel, axis=0)
-    return kernel - rows - rows[:, None] + jnp.mean(rows)
+    return kernel - rows[None, :] - rows[:, None] + jnp.mean(rows)
 
 
 def _inner(one: Any, two: Any) -> Any:

@@ -208,7 +208,8 @@ class Product:
                 return through(w.reshape(n, c)).ravel()
             if self.reduce == "trace":
                 each = jax.lax.map(
-                    lambda e: through(w[:, None] * e) @ e, jnp.eye(c, dtype=w.dtype)
+                    lambda e: through(w[:, None] * e[None, :]) @ e,
+                    jnp.eye(c, dtype=w.dtype),
                 )
                 return jnp.mean(each, axis=0)
             total = jnp.sum(through(jnp.tile(w[:, None], (1, c))), axis=1)

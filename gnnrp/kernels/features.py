@@ -286,7 +286,7 @@ def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 def _scaled(
     gram: Float[Array, "n n"], scale: Float[Array, " n"]
 ) -> Float[Array, "n n"]:
-    return scale[:, None] * gram * scale
+    return scale[:, None] * gram * scale[None, :]
 
 
 def _gamma(kernel: FeatureKernel) -> Float[Array, ""]:
@@ -343,7 +343,7 @@ def _matrix(kernel: Any) -> Float[Array, "n n"]:
 
     def body(gram, first):
         own = jax.lax.dynamic_slice_in_dim(kernel.scale, first, kernel.block_size)
-        return own[:, None] * gram * kernel.scale
+        return own[:, None] * gram * kernel.scale[None, :]
 
     x = kernel.features
     return _over_blocks(kernel, body, x.shape[0], x.dtype)

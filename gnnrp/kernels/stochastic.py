@@ -111,7 +111,7 @@ def alignment(
 
 
 def _centered(v: Array) -> Array:
-    return v - jnp.mean(v, axis=0)
+    return v - jnp.mean(v, axis=0, keepdims=True)
 
 
 def _signs(key: Shaped[Array, "..."], size: int, num_probes: int) -> Array:

@@ -220,7 +220,7 @@ def _by_units(
 
     def add(total: Array, unit: Any) -> tuple[Array, None]:
         d, left, right = unit
-        masked = forward * d[:, None] * d
+        masked = forward * d[:, None] * d[None, :]
         sent = matrix(_transposed(matrix(masked)))
         return total + sent * jnp.matmul(left, right.T, precision=_HIGHEST), None
 

@@ -38,7 +38,7 @@ def kept(
     words = jnp.zeros(num_words, jnp.uint32)
     for digit, random in zip(reversed(digits), drawn, strict=True):
         words = words | random if digit == "1" else words & random
-    bits = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)) & jnp.uint32(1)
+    bits = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)[None, :]) & jnp.uint32(1)
     return bits.astype(bool).reshape(-1)[: math.prod(shape)].reshape(shape)
 
 

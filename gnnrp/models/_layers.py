@@ -44,7 +44,7 @@ class Linear(nn.Module):
         if not self.use_bias:
             return z
         b = self.param("bias", draw_bias, (self.features,), dtype)
-        return z + b * jnp.asarray(self.bias_scale, dtype)
+        return z + b[None, :] * jnp.asarray(self.bias_scale, dtype)
 
 
 def read(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:

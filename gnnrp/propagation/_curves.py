@@ -18,7 +18,7 @@ from gnnrp import _tracing, checkpoints
 from gnnrp.propagation import _forms, _resumed, exact, selection
 from gnnrp.propagation._forms import Form
 from gnnrp.propagation._report import Found, grown
-from gnnrp.propagation.problem import Problem
+from gnnrp.propagation.problem import Problem, with_nan, without_nan
 from gnnrp.types import LinearMap, MetricFn
 
 _MODE_FLOATS = 2**22  # a(t) of one span of steps
@@ -189,7 +189,7 @@ def _curves(
             values = _metric_of_chunks(
                 chunks, fields(mix), start, targets, mask, metric=metric
             )
-            curve[some] = np.asarray(values).ravel()[: len(tall)]
+            curve[some] = with_nan(values).ravel()[: len(tall)]
     return curves
 
 
@@ -243,6 +243,7 @@ def _metric_of_chunks(chunks, fields, start, targets, mask, *, metric):
     # a large array of all scores would be paged in anew (six times slower).
     def of_chunk(tall):
         scores = jnp.einsum("tr,rqc->tqc", tall, fields, precision="highest")
-        return jax.vmap(lambda at_t: metric(at_t + start, targets, mask))(scores)
+        values = jax.vmap(lambda at_t: metric(at_t + start, targets, mask))(scores)
+        return without_nan(values)
 
     return jax.lax.map(of_chunk, chunks)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from gnnrp import _tracing, checkpoints
 from gnnrp.propagation import _resumed, losses, selection
 from gnnrp.propagation._report import Found, grown
-from gnnrp.propagation.problem import Part, Problem, evaluate
+from gnnrp.propagation.problem import Part, Problem, evaluate, with_nan, without_nan
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar
 
 _BUFFER = 256  # steps between two looks by the host, at most
@@ -85,6 +85,7 @@ def step(
     visible = residuals(state, targets, train_mask, residual_fn=residual_fn)
     sent = similarity(visible.reshape(len(visible), -1)).reshape(visible.shape)
     rate = jnp.asarray(step_size, sent.dtype)
+    rate = rate[None] if rate.ndim else rate
     return State(state.predictions + rate * sent, state.t + 1)
 
 
@@ -92,7 +93,7 @@ class _Carry(NamedTuple):
     state: State  # (n, s, c)
     best: Float[Array, "n s c"]
     chosen: selection.Selection
-    curves: Float[Array, "4 b s"]  # train residual, val, test, worst column
+    curves: Float[Array, "4 b s"]  # train residual, val, test (-inf: NaN), column
 
 
 def run(
@@ -227,6 +228,7 @@ def _found(
         chosen = jax.tree.map(lambda each, some=some: each[some], carry.chosen)
         seen = selection.last_step(chosen, done, patience)
         norms, val, test, columns = curves[:, some, :seen]
+        val, test = with_nan(val), with_nan(test)
         # The residual that a step leaves is the one that the next sends.
         at = np.minimum(grown(norms), seen - 1)
         worst = columns[np.arange(len(some)), at].astype(np.int64)
@@ -303,7 +305,8 @@ def _advance_impl(
             carry.chosen, score, state.t, rule=rule, patience=patience
         )
         best = jnp.where(kept[:, None], state.predictions, carry.best)
-        curves = carry.curves.at[:, i].set(jnp.stack([norm, val, test, worst]))
+        seen = jnp.stack([norm, without_nan(val), without_nan(test), worst])
+        curves = carry.curves.at[:, i].set(seen)
         return _Carry(state, best, chosen, curves)
 
     return jax.lax.fori_loop(0, count, body, carry)

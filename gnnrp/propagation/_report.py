@@ -190,12 +190,13 @@ def ends(similarity: LinearMap, train: Bool[Array, "s n"]) -> Float[Array, "2 s"
     inside = train.T
 
     def along(v, shift):
-        return jnp.where(inside, similarity(v), 0) - shift * v
+        return jnp.where(inside, similarity(v), 0) - shift[None, :] * v
 
     def dominant(shift):
         def body(_, v):
             moved = along(v, shift)
-            return moved / jnp.linalg.norm(moved, axis=0)
+            norm = jnp.linalg.norm(moved, axis=0, keepdims=True)
+            return moved / jnp.where(norm > 0, norm, 1)
 
         v = jax.lax.fori_loop(0, _ITERATIONS, body, body(0, start))
         return jnp.sum(v * along(v, shift), axis=0)

@@ -124,10 +124,9 @@ def evaluate(
     return jax.vmap(metric)(scores, part.targets, part.mask)
 
 
-@_tracing.Jit
 def judge(
     problem: Problem, predictions: Float[Array, "n s c"], *, metric: MetricFn
-) -> Float[Array, "2 s"]:
+) -> Float[np.ndarray, "2 s"]:
     """Return the metric of each split on its validation and its test nodes.
 
     Args:
@@ -135,8 +134,30 @@ def judge(
         predictions: F of each split.
         metric: from ``_tracing.as_static``.
     """
+    return with_nan(_judged(problem, predictions, metric=metric))
+
+
+@_tracing.Jit
+def _judged(problem, predictions, *, metric):
     parts = (problem.val, problem.test)
-    return jnp.stack([evaluate(metric, part, predictions) for part in parts])
+    return without_nan(
+        jnp.stack([evaluate(metric, part, predictions) for part in parts])
+    )
+
+
+def without_nan(scores: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return -inf for each NaN, a score that is undefined on purpose.
+
+    Compiled functions hand scores out in this form, since ``jax.debug_nans`` refuses
+    every NaN that one returns.
+    """
+    return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
+
+
+def with_nan(scores: Any) -> Float[np.ndarray, "..."]:
+    """Return the scores on the host, NaN for each -inf of ``without_nan``."""
+    scores = np.asarray(scores)
+    return np.where(np.isneginf(scores), np.asarray(np.nan, scores.dtype), scores)
 
 
 def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
