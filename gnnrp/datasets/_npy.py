@@ -57,12 +57,13 @@ def header(stream: io.BufferedIOBase, name: str, size: int) -> Header:
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         msg = f"member {name!r} is no npy file"
         raise ValueError(msg)
-    version, code = tuple(start[6:]), {(1, 0): "<H", (2, 0): "<I"}
-    if version not in code:
+    version = start[6], start[7]
+    code = {(1, 0): "<H", (2, 0): "<I"}.get(version)
+    if code is None:
         msg = f"member {name!r} has npy version {version}"
         raise ValueError(msg)
-    width = struct.calcsize(code[version])
-    (length,) = struct.unpack(code[version], stream.read(width).ljust(width, b"\0"))
+    width = struct.calcsize(code)
+    (length,) = struct.unpack(code, stream.read(width).ljust(width, b"\0"))
     if length > MAX_HEADER:
         msg = f"member {name!r} has a header of {length} bytes"
         raise ValueError(msg)
@@ -99,13 +100,13 @@ def read(stream: io.BufferedIOBase, header: Header) -> np.ndarray:
     """
     stream.read(header.start)
     flat = np.empty(math.prod(header.shape), header.dtype)
-    view, done = memoryview(flat.view(np.uint8)), 0
-    while done < len(view):
-        piece = stream.read(min(CHUNK, len(view) - done))
+    raw, done = flat.view(np.uint8), 0
+    while done < raw.size:
+        piece = stream.read(min(CHUNK, raw.size - done))
         if not piece:
-            msg = f"its data end after {done} of {len(view)} bytes"
+            msg = f"its data end after {done} of {raw.size} bytes"
             raise ValueError(msg)
-        view[done : done + len(piece)] = piece
+        raw[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
         done += len(piece)
     stream.read(1)  # the end, where the checksum is compared
     return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
