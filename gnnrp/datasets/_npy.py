@@ -37,8 +37,13 @@ class Header(NamedTuple):
 
 
 def needed(header: Header) -> int:
-    """Return the bytes of an array and, but for masks, of a checked copy of it."""
-    return header.num_bytes() * (1 if header.dtype.kind == "b" else 2)
+    """Return the bytes of an array and of its copies: float32, or int64 for each axis.
+
+    Masks are not copied.
+    """
+    copies = {"b": 0, "f": 4 * (header.dtype.itemsize != 4)}
+    per_number = copies.get(header.dtype.kind, 8 * len(header.shape))
+    return header.num_bytes() + per_number * math.prod(header.shape)
 
 
 def header(stream: io.BufferedIOBase, name: str, size: int) -> Header:
