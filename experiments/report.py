@@ -8,14 +8,13 @@ with its pictures inside, report.html. What has no record is named, with its com
 
 import base64
 import html
-import json
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.report_scores import Table
 from experiments.report_tables import TABLES
-from gnnrp import _writing
+from gnnrp import _checks, _writing, records
 
 TITLE = "How Graph Neural Networks Learn: the paper's results, reproduced by gnnrp"
 STYLE = """
@@ -99,7 +98,7 @@ def section(folder: Path, name: str) -> Section:
     if not path.exists():
         return Section(name, title, None, [], "")
     try:
-        record = json.loads(path.read_text())
+        record = records.load(path)
         figures = [folder / file for file in record.get("figures", [])]
         made, what = tables(record), _made(record)
     except (
@@ -110,7 +109,7 @@ def section(folder: Path, name: str) -> Section:
         IndexError,
         RecursionError,
     ) as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = _checks.shown(error)
         msg = f"{str(path)!r} is damaged or of another version ({reason}); remove it"
         raise ValueError(msg) from error
     return Section(name, title, made, [f for f in figures if f.exists()], what)

@@ -223,7 +223,7 @@ def _kept(
     key = json.loads(records.dumps(key))
     if path.exists():
         try:
-            stored = json.loads(path.read_text())
+            stored = records.load(path)
             same, value = stored["key"] == key, stored["value"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             msg = f"{path} is damaged; remove it, and it is made anew"

@@ -100,7 +100,7 @@ def read_table(folder: Path) -> dict[str, Any]:
         ValueError: there is none, or it is damaged or of another version.
     """
     try:
-        table = json.loads((folder / _TABLE).read_text())
+        table = records.load(folder / _TABLE)
         known = (
             table["format"] == FORMAT
             and table["sha256"] == digest(table)

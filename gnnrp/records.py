@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gnnrp.propagation.residual import Trajectory
 
 
+MAX_BYTES = 2**25  # of a JSON file
+
+
 @runtime_checkable
 class Subject(Protocol):
     """What a record tells of a data set."""
@@ -140,6 +143,21 @@ def commit() -> str | None:
 def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
     """Return the record as JSON that every parser takes (NaN and infinity as null)."""
     return json.dumps(_plain(record), indent=indent, allow_nan=False)
+
+
+def load(path: Path) -> Any:
+    """Return the JSON in a file, which nobody vouches for.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: no JSON, or more than 32 MB.
+    """
+    with path.open("rb") as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        msg = f"it has more than {MAX_BYTES} bytes"
+        raise ValueError(msg)
+    return json.loads(text)
 
 
 def _report(found: "Trajectory") -> dict[str, Any]:

@@ -18,7 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import baselines, memory, metrics, peaks, records, spmm, tracking, wide
+from gnnrp import (
+    baselines,
+    graph,
+    memory,
+    metrics,
+    peaks,
+    records,
+    spmm,
+    tracking,
+    wide,
+)
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features, low_rank
 from gnnrp.propagation import _lanczos, methods, residual, similarity
@@ -145,6 +155,16 @@ def ntk(n: int, depth: int, num_graphs: int, width: int = 16) -> Case:
     return Case(lambda: tracking.run(data, settings), lambda _: needed)
 
 
+def adjacency(n: int, e: int) -> Case:
+    """Cleaning, normalizing and layout of random edges."""
+    edges = np.random.default_rng(0).integers(n, size=(2, e))
+
+    def run() -> Any:
+        return spmm.prepare(graph.normalized_adjacency(edges, n))
+
+    return Case(run, lambda _: peaks.adjacency(n, e))
+
+
 CASES: dict[str, tuple[int, Callable[[], Case], Callable[[], Case]]] = {
     # bits, one like it of tiny size, the one that is measured
     "iterated": (
@@ -196,6 +216,11 @@ CASES: dict[str, tuple[int, Callable[[], Case], Callable[[], Case]]] = {
         32,
         lambda: lines(2000, 8000, 4, 2, 100),
         lambda: lines(150_000, 300_000, 20, 3, 15_000),
+    ),
+    "adjacency": (
+        32,
+        lambda: adjacency(1000, 3000),
+        lambda: adjacency(200_000, 2_000_000),
     ),
     "dense kernel": (
         32,

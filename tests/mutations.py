@@ -6,6 +6,7 @@ import re
 import struct
 import zipfile
 
+import miniatures
 import numpy as np
 from hypothesis import strategies
 
@@ -21,6 +22,87 @@ WRONG = (
     np.full((12, 2), -1), np.zeros((0, 2), int), np.ones((10, 12), bool),
     np.arange(12)[::-1], np.zeros((1, 1, 1)), np.array(["a", "b"]),
 )  # fmt: skip
+
+
+# The same numbers, as other programs write them.
+VARIANTS = {
+    "byte order mark": lambda text: b"\xef\xbb\xbf" + text,
+    "blank last lines": lambda text: text + b"\n \r\n\n",
+    "no last line end": lambda text: text.rstrip(),
+    "blanks after commas": lambda text: text.replace(b",", b", "),
+    "blanks before commas": lambda text: text.replace(b",", b"  ,"),
+    "blanks around lines": lambda text: b" " + text.replace(b"\n", b"  \n "),
+    "line ends of Windows": lambda text: text.replace(b"\n", b"\r\n"),
+    "line ends of an old Mac": lambda text: text.replace(b"\n", b"\r"),
+}
+
+# Values of pickles that are nested deep, or shared to look exponentially large. Each
+# leaves one value on the stack; memo entry 7 is used.
+_DTYPE = miniatures.opcode_global("numpy", "dtype")
+NESTED = {
+    "tuples": lambda depth: b")" + b"\x85" * depth,
+    "pairs": lambda depth: b")" + b"q\x07h\x07\x86" * depth,
+    "wide tuples": lambda depth: b")" + (b"q\x07(" + b"h\x07" * 50 + b"t") * depth,
+    "lists": lambda depth: b"]" * (depth + 1) + b"a" * depth,
+    "a cycle": lambda depth: b"]q\x07" + b"h\x07a" * depth,
+    "dictionaries": lambda depth: b"}K\x00" * depth + b"}" + b"s" * depth,
+    "arguments": lambda depth: _DTYPE * depth + b")" + b"R" + b"\x85R" * (depth - 1),
+    "states": lambda depth: (_DTYPE + b")R") * depth + b"\x85b" * (depth - 1),
+    "marks": lambda depth: b"(" * depth + b"t" * depth,
+}
+
+
+def in_graph(key=b"K\x00", value=b"]"):
+    """Return the pickle of a graph with one key, both as they stand in a program."""
+    start = miniatures.pickled_graph({}).removesuffix(b"(u")
+    return miniatures.pickle_program(start + key + value + b"s")
+
+
+def in_array(**parts):
+    """Return the pickle of an array with its shape, dtype or state put in."""
+    ones = np.ones((2, 2), "<i4")
+    program = miniatures.pickled_array(ones)
+    olds = {
+        "shape": b"(" + 2 * miniatures._integer(2) + b"t",
+        "dtype": miniatures._string(b"i4"),
+        "order": miniatures._string(b"<"),
+        "raw": miniatures._string(ones.tobytes()),
+    }
+    for part, new in parts.items():
+        assert olds[part] in program
+        program = program.replace(olds[part], new, 1)
+    return miniatures.pickle_program(program)
+
+
+# Places in a pickle, and the part of Planetoid that has such a place.
+PLACES = {
+    "key": ("graph", lambda value: in_graph(key=value)),
+    "neighbors": ("graph", lambda value: in_graph(value=value)),
+    "neighbor": ("graph", lambda value: in_graph(value=b"]" + value + b"a")),
+    "shape": ("ally", lambda value: in_array(shape=value)),
+    "dtype": ("ally", lambda value: in_array(dtype=value)),
+    "byte order": ("ally", lambda value: in_array(order=value)),
+    "raw bytes": ("ally", lambda value: in_array(raw=value)),
+    "whole file": ("allx", miniatures.pickle_program),
+}
+
+# Beginnings of npy headers that Python's parser fails on when they are repeated.
+NESTED_HEADERS = ("(", "[", "{1:", "-", "not ", "lambda:", " ", "9", ",", "'descr':")
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+
+
+def with_header(text):
+    """Return an npy of version 2 with any header."""
+    header = text.encode()
+    return b"\x93NUMPY\x02\x00" + struct.pack("<I", len(header)) + header
+
+
+def with_dictionary(content, size):
+    """Return a zip file of lzma whose first member claims a dictionary of this size."""
+    content = bytearray(content)
+    start = content.index(b"\x09\x04\x05\x00]") + 5
+    content[start : start + 4] = struct.pack("<I", size)
+    return bytes(content)
 
 
 def changed(draw, path, others):
@@ -63,8 +145,11 @@ def _swapped(draw, _, others):
 
 def _text(draw, content, _):
     lines = content.splitlines(keepends=True)
-    kind = draw(strategies.sampled_from(["number", "number", "drop", "double", "move"]))
+    kinds = ["number", "number", "drop", "double", "move", "variant"]
+    kind = draw(strategies.sampled_from(kinds))
     place = draw(strategies.integers(0, len(lines) - 1))
+    if kind == "variant":
+        return VARIANTS[draw(strategies.sampled_from(sorted(VARIANTS)))](content)
     if kind == "number":
         found = list(re.finditer(rb"[\w.-]+", content))
         old = found[draw(strategies.integers(0, len(found) - 1))]
@@ -86,13 +171,19 @@ def _archive(draw, content, _):
     members = unzipped(content)
     names = strategies.sampled_from(sorted(members))
     name, other = draw(names), draw(names)
-    kind = draw(strategies.sampled_from(["header", "array", "drop", "swap", "bytes"]))
+    kinds = ["header", "array", "drop", "swap", "bytes", "nested", "packed"]
+    kind = draw(strategies.sampled_from(kinds))
     if kind == "header":
         members[name] = _header(draw, members[name])
     elif kind == "array":
         members[name] = saved(draw(strategies.sampled_from(WRONG)))
     elif kind == "drop":
         del members[name]
+    elif kind == "nested":
+        inside = draw(strategies.sampled_from(NESTED_HEADERS))
+        members[name] = with_header(inside * draw(strategies.integers(1, 60_000)))
+    elif kind == "packed":
+        return zipped(members, draw(strategies.sampled_from(METHODS)))
     elif kind == "swap":
         members[name], members[other] = members[other], members[name]
     else:
@@ -121,10 +212,15 @@ def _pickle(draw, content, _):
     """Put other numbers where the program has its four-byte ones."""
     content = bytearray(content)
     places = [i for i, byte in enumerate(content[:-5]) if byte == ord("J")]
-    kind = draw(strategies.sampled_from(["number", "number", "string", "opcode"]))
+    kinds = ["number", "number", "string", "opcode", "nested"]
+    kind = draw(strategies.sampled_from(kinds))
     if kind == "opcode" or not places:
         place = draw(strategies.integers(2, len(content) - 1))
         content[place] = draw(strategies.sampled_from(b"()]}eusbtR\x81\x85\x86h0N2q."))
+    elif kind == "nested":
+        place = draw(strategies.sampled_from(places))
+        nested = NESTED[draw(strategies.sampled_from(sorted(NESTED)))]
+        content[place : place + 5] = nested(draw(strategies.integers(1, 200)))
     elif kind == "string":
         strings = [i for i, byte in enumerate(content[:-5]) if byte == ord("T")]
         place = draw(strategies.sampled_from(strings or places))
@@ -143,9 +239,9 @@ def unzipped(content):
         return {info.filename: archive.read(info) for info in archive.infolist()}
 
 
-def zipped(members):
+def zipped(members, method=zipfile.ZIP_DEFLATED):
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(stream, "w", method) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return stream.getvalue()

@@ -27,7 +27,10 @@ def checked(
     Raises:
         ValueError: the parts do not fit together.
     """
-    if not 1 <= shape[1] <= max_columns:
+    if shape[1] == 0:
+        msg = f"the sparse matrix of shape {shape} has no column"
+        raise ValueError(msg)
+    if not 0 < shape[1] <= max_columns:
         msg = f"a sparse matrix of shape {shape} has no sane number of columns"
         raise ValueError(msg)
     indices, indptr = _signed(indices), _signed(indptr)

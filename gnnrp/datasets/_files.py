@@ -71,12 +71,12 @@ class File:
         return min(MAX_BYTES, max(ALWAYS, MAX_RATIO * self.size))
 
 
-def stated(path: Path, max_bytes: int | None = None) -> File:
+def stated(path: Path, room: memory.Room | None = None) -> File:
     """Return a file that exists; it is not opened, so that it may be a pipe.
 
     Args:
         path: of the file.
-        max_bytes: limit of all that this process holds.
+        room: memory that is left; that of the machine or container if left out.
 
     Raises:
         OSError: it does not exist.
@@ -90,7 +90,7 @@ def stated(path: Path, max_bytes: int | None = None) -> File:
             "anew"
         )
         raise ValueError(msg)
-    room = memory.room_on_host(max_bytes)
+    room = room or memory.room_on_host()
     return File(path, status.st_size, _version(status), room)
 
 
@@ -103,7 +103,8 @@ def contents(
         OSError: one cannot be read.
         ValueError: one is larger than any of the published files.
     """
-    files = {name: stated(folder / name, max_bytes) for name in names}
+    room = memory.room_on_host(max_bytes)
+    files = {name: stated(folder / name, room) for name in names}
     for file in files.values():
         file.open().close()
     return files

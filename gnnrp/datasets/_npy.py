@@ -37,8 +37,13 @@ class Header(NamedTuple):
 
 
 def needed(header: Header) -> int:
-    """Return the bytes of an array and, but for masks, of a checked copy of it."""
-    return header.num_bytes() * (1 if header.dtype.kind == "b" else 2)
+    """Return the bytes of an array and of its copies: float32, or int64 for each axis.
+
+    Masks are not copied.
+    """
+    copies = {"b": 0, "f": 4 * (header.dtype.itemsize != 4)}
+    per_number = copies.get(header.dtype.kind, 8 * len(header.shape))
+    return header.num_bytes() + per_number * math.prod(header.shape)
 
 
 def header(stream: io.BufferedIOBase, name: str, size: int) -> Header:
@@ -57,12 +62,13 @@ def header(stream: io.BufferedIOBase, name: str, size: int) -> Header:
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         msg = f"member {name!r} is no npy file"
         raise ValueError(msg)
-    version, code = tuple(start[6:]), {(1, 0): "<H", (2, 0): "<I"}
-    if version not in code:
+    version = start[6], start[7]
+    code = {(1, 0): "<H", (2, 0): "<I"}.get(version)
+    if code is None:
         msg = f"member {name!r} has npy version {version}"
         raise ValueError(msg)
-    width = struct.calcsize(code[version])
-    (length,) = struct.unpack(code[version], stream.read(width).ljust(width, b"\0"))
+    width = struct.calcsize(code)
+    (length,) = struct.unpack(code, stream.read(width).ljust(width, b"\0"))
     if length > MAX_HEADER:
         msg = f"member {name!r} has a header of {length} bytes"
         raise ValueError(msg)
@@ -99,13 +105,13 @@ def read(stream: io.BufferedIOBase, header: Header) -> np.ndarray:
     """
     stream.read(header.start)
     flat = np.empty(math.prod(header.shape), header.dtype)
-    view, done = memoryview(flat.view(np.uint8)), 0
-    while done < len(view):
-        piece = stream.read(min(CHUNK, len(view) - done))
+    raw, done = flat.view(np.uint8), 0
+    while done < raw.size:
+        piece = stream.read(min(CHUNK, raw.size - done))
         if not piece:
-            msg = f"its data end after {done} of {len(view)} bytes"
+            msg = f"its data end after {done} of {raw.size} bytes"
             raise ValueError(msg)
-        view[done : done + len(piece)] = piece
+        raw[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
         done += len(piece)
     stream.read(1)  # the end, where the checksum is compared
     return flat.reshape(header.shape, order="F" if header.fortran_order else "C")

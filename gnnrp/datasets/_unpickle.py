@@ -100,6 +100,9 @@ def load(content: bytes, check_memory: Callable[[], None] = lambda: None) -> Any
             raise ValueError(msg)
         if number % CHECKED_EVERY == 0:
             check_memory()
+        if len(machine.stack) > MAX_STACK:
+            msg = f"more than {MAX_STACK} values are stacked at byte {position}"
+            raise ValueError(msg)
         operation = _OPERATIONS.get(opcode.name)
         if operation is None:
             msg = f"operation {opcode.name} at byte {position} is not allowed"
@@ -130,12 +133,6 @@ class _Machine:
             len(self.stack) == 1, f"it ends with {len(self.stack)} values, not one"
         )
         return self.stack[0]
-
-    def push(self, value: Any) -> None:
-        _require(
-            len(self.stack) < MAX_STACK, f"more than {MAX_STACK} values are stacked"
-        )
-        self.stack.append(value)
 
     def put(self, index: int) -> None:
         _require(index <= self.max_memo, f"memo index {index} is larger than the file")
@@ -172,10 +169,12 @@ def _set_items(machine: _Machine, items: list[Any]) -> None:
         isinstance(target, dict), "items are set on something else than a dictionary"
     )
     _require(len(items) % 2 == 0, "a key has no value")
-    for key, value in zip(items[::2], items[1::2], strict=True):
-        _require(type(key) in {int, str}, "a key is neither a number nor a string")
-        _require(not isinstance(value, dict), "a dictionary holds a dictionary")
-        target[key] = value
+    keys, values = items[::2], items[1::2]
+    plain = all(type(key) in {int, str} for key in keys)
+    _require(plain, "a key is neither a number nor a string")
+    nested = any(isinstance(value, dict) for value in values)
+    _require(not nested, "a dictionary holds a dictionary")
+    target.update(zip(keys, values, strict=True))
 
 
 def _append(machine: _Machine, items: list[Any]) -> None:
@@ -188,12 +187,11 @@ def _append(machine: _Machine, items: list[Any]) -> None:
 def _push_tuple(machine: _Machine, items: list[Any]) -> None:
     """Push a tuple, which may hold tuples of scalars, but none of tuples."""
     _require(len(items) <= MAX_WIDTH, f"a tuple has {len(items)} items")
-    for item in items:
-        _require(
-            not isinstance(item, list | dict), "a tuple holds a list or dictionary"
-        )
-        _require(type(item) is not tuple or _are_scalars(item), "tuples are nested")
-    machine.push(tuple(items))
+    held = any(isinstance(item, list | dict) for item in items)
+    _require(not held, "a tuple holds a list or dictionary")
+    flat = all(type(item) is not tuple or _are_scalars(item) for item in items)
+    _require(flat, "tuples are nested")
+    machine.stack.append(tuple(items))
 
 
 def _are_scalars(items: list[Any] | tuple[Any, ...]) -> bool:
@@ -203,7 +201,7 @@ def _are_scalars(items: list[Any] | tuple[Any, ...]) -> bool:
 def _push_global(machine: _Machine, argument: str) -> None:
     name = _checks.shown(argument[:80].replace(" ", "."))
     _require(argument in STAND_INS, f"it asks for {name}, which is not allowed,")
-    machine.push(STAND_INS[argument])
+    machine.stack.append(STAND_INS[argument])
 
 
 def _call(machine: _Machine) -> None:
@@ -213,7 +211,7 @@ def _call(machine: _Machine) -> None:
     _require(function is not Graph or len(arguments) == 1, "a graph has no factory")
     inside = any(isinstance(argument, Part) for argument in arguments)
     _require(not inside, "an argument is an array, a dtype or a matrix")
-    machine.push(function(*arguments))
+    machine.stack.append(function(*arguments))
 
 
 def _build(machine: _Machine) -> None:
@@ -236,12 +234,12 @@ _OPERATIONS: dict[str, Callable[[_Machine, Any], Any]] = {
     "PROTO": lambda *_: None,
     "STOP": lambda *_: None,
     "MARK": lambda machine, _: machine.marks.append(len(machine.stack)),
-    "NONE": lambda machine, _: machine.push(None),
-    "NEWTRUE": lambda machine, _: machine.push(True),
-    "NEWFALSE": lambda machine, _: machine.push(False),
-    "EMPTY_DICT": lambda machine, _: machine.push({}),
-    "EMPTY_LIST": lambda machine, _: machine.push([]),
-    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "NONE": lambda machine, _: machine.stack.append(None),
+    "NEWTRUE": lambda machine, _: machine.stack.append(True),
+    "NEWFALSE": lambda machine, _: machine.stack.append(False),
+    "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
+    "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
+    "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
     "APPEND": lambda machine, _: _append(machine, machine.pop(1)),
     "APPENDS": lambda machine, _: _append(machine, machine.pop_mark()),
     "SETITEM": lambda machine, _: _set_items(machine, machine.pop(2)),
@@ -257,9 +255,11 @@ for _count in (1, 2, 3):
         machine, machine.pop(count)
     )
 for _name in ("BININT", "BININT1", "BININT2", "BINSTRING", "SHORT_BINSTRING"):
-    _OPERATIONS[_name] = _Machine.push
+    _OPERATIONS[_name] = lambda machine, value: machine.stack.append(value)
 for _name in ("BINGET", "LONG_BINGET"):
-    _OPERATIONS[_name] = lambda machine, index: machine.push(machine.memo[index])
+    _OPERATIONS[_name] = lambda machine, index: machine.stack.append(
+        machine.memo[index]
+    )
 for _name in ("BINPUT", "LONG_BINPUT"):
     _OPERATIONS[_name] = _Machine.put
 

@@ -155,7 +155,7 @@ def _matrix(file: File) -> scipy.sparse.csr_array:
         msg = "it holds no sparse matrix"
         raise TypeError(msg)
     state = matrix.state
-    shape = state.get("_shape")
+    shape: Any = state.get("_shape")
     if not _unpickle.is_shape(shape, (2,)):
         msg = "the shape of the sparse matrix is not two sizes"
         raise ValueError(msg)
