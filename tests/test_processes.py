@@ -303,7 +303,10 @@ def test_hosts_that_are_none_are_refused(monkeypatch):
         (["--host", "1"], "--host needs --hosts, the names of all machines"),
         (["--partner-seconds", "9"], "--partner-seconds needs --hosts"),
         (["--hosts", "a,b", "--partner-seconds", "0"], "must lie in [1, 86400]"),
-        (["--hosts", "a,b", "--partner-seconds", "nan"], "partner_seconds must be"),
+        (
+            ["--hosts", "a,b", "--partner-seconds", "nan"],
+            "partner_seconds must lie in [1, 86400], got nan",
+        ),
     ],
 )
 def test_flags_of_processes_are_checked(flags, message, tmp_path, capsys):
@@ -390,14 +393,19 @@ def test_a_worker_that_is_lost_ends_both_processes(number, message, data, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_to_one_process_ends_both(number, status, victim, data, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "status", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_a_signal_to_one_process_ends_both(
+    number, status, word, victim, data, tmp_path
+):
     processes = under_way(tmp_path, data)
-    processes[victim].send_signal(signal.Signals[number])
+    processes[victim].send_signal(number)
     for found, (line,) in ends(processes):
         assert found == status
         assert re.fullmatch(
-            r"gnnrp: interrupted; kept at \d+ in run/checkpoints; go on by --resume",
+            rf"gnnrp: {word}; kept at \d+ in run/checkpoints; go on by --resume",
             line,
         )
 

@@ -15,7 +15,8 @@ from gnnrp.commands import _hosts, _partners, streams
 from gnnrp.commands._partners import AGAIN, Event, Hosts, PartnerError, Partners
 
 _TICK = 0.2  # seconds between two looks at signals and clocks
-_GRACE = 5.0  # seconds for the cause of a failure to show
+_GRACE, _SHORT_GRACE = 5.0, 1.0  # seconds for the cause of a failure to show
+_WAITS = {"SIGKILL": 0.0, "SIGABRT": _GRACE}
 _NOISE = 1 << 16  # bytes kept of what libraries print
 
 
@@ -162,8 +163,8 @@ class Supervisor:
     def _interruption(self) -> BaseException:
         if self._interrupted != signal.SIGTERM:
             return KeyboardInterrupt(self._kept)
-        how = f"{self._kept}; go on by --resume" if self._kept else "terminated"
-        streams.tell(f"gnnrp: {how}")
+        how = self._kept.removeprefix("interrupted")
+        streams.tell(f"gnnrp: terminated{how}{'; go on by --resume' if how else ''}")
         return SystemExit(128 + signal.SIGTERM)
 
     def _hear_worker(self, kind: str, content: Any) -> None:
@@ -185,21 +186,30 @@ class Supervisor:
             self._result, self._has_result = content, True
             self._partners.finish()
         elif kind == "interrupted" or (
-            self._interrupted and kind in {"failed", "gone", "error"}
+            self._interrupted and kind in {"failed", "gone"}
         ):
             self._kept = content if kind == "interrupted" else ""
             raise self._interruption()
         elif kind == "disagreement":
             self._told = content
             raise ValueError(content)
-        elif kind == "error":
-            self._told = f"{self._own_name()} stopped: {content}"
-            raise ValueError(content)
         elif kind in {"failed", "gone"} and not self._has_result and not self._fault:
-            how = f"failed ({content.splitlines()[0][:150]})"
-            how = content if kind == "gone" else how
-            self._fault = f"{self._own_name()} {how}; {AGAIN}"
-            self._deadline = time.monotonic() + (_GRACE if self._partners else 0)
+            self._suspect(kind, content)
+
+    def _suspect(self, kind: str, content: Any) -> None:
+        """Note an error of the worker, whose cause a partner may be about to tell."""
+        wait = _GRACE
+        if kind == "gone":
+            # A lost partner ends in an abort, but never in a kill.
+            wait = _WAITS.get(content.split()[-1], _SHORT_GRACE)
+            self._fault = self._told = f"{self._own_name()} {content}; {AGAIN}"
+        elif content[1]:  # of JAX's runtime
+            reason = content[0].splitlines()[0][:150]
+            self._fault = self._told = f"{self._own_name()} failed ({reason}); {AGAIN}"
+        else:
+            self._fault, wait = content[0], _SHORT_GRACE
+            self._told = f"{self._own_name()} stopped: {self._fault}"
+        self._deadline = time.monotonic() + (wait if self._partners else 0)
 
     def _hear_partner(self, event: Event) -> None:
         """Act on a message of a partner.
@@ -229,16 +239,19 @@ class Supervisor:
         since = worker.stopped_since
         if since is not None and not self._fault and now - since > self._seconds:
             how = f"has been stopped for {self._seconds:g} s (--partner-seconds)"
-            self._fault, self._deadline = f"{self._own_name()} {how}; {AGAIN}", now
+            self._fault = self._told = f"{self._own_name()} {how}; {AGAIN}"
+            self._deadline = now
         if now < self._deadline:
             return
         if self._interrupted:
             raise self._interruption()
-        self._told = self._fault or (
+        if self._fault:
+            raise ValueError(self._fault)
+        msg = (
             f"the processes of this run did not meet within {2 * self._seconds:g} s; "
             "start all of them, or name the machines by --hosts A,B"
         )
-        raise ValueError(self._told)
+        raise ValueError(msg)
 
 
 class Worker:
