@@ -21,8 +21,7 @@ import numpy as np
 
 from gnnrp import _checks, _writing, checkpoints, metrics, records
 from gnnrp.datasets import _csr, _files, _part_nodes
-from gnnrp.propagation import borders
-from gnnrp.propagation.layouts import Round
+from gnnrp.propagation import borders, layouts
 from gnnrp.propagation.sharded import Block
 from gnnrp.types import Split
 
@@ -168,54 +167,19 @@ def _table(given: Any) -> dict[str, Any]:
     if sums != _part_nodes.all_sums(given["num_nodes"]):
         msg = f"node_sums are not those of {given['num_nodes']} nodes, each in one part"
         raise ValueError(msg)
-    rounds = _rounds(given["rounds"], num_parts)
-    if set(given["borders"]) != {f"{p}-{q}" for p, q in _pairs(rounds, num_parts)}:
+    rounds = layouts.parsed_rounds(given["rounds"], num_parts)
+    if set(given["borders"]) != {
+        f"{p}-{q}" for p, q in layouts.exchanges(rounds, num_parts)
+    }:
         msg = "borders are not those of the rounds"
         raise ValueError(msg)
     return given | {"rounds": rounds}
 
 
-def _pairs(rounds: tuple[Round, ...] | None, num_parts: int) -> set[tuple[int, int]]:
-    """Return the pairs of parts that exchange rows, the lesser one first."""
-    if rounds is None:
-        return {(p, q) for q in range(num_parts) for p in range(q)}
-    both = ((source, to) for pairs, _ in rounds for source, to in pairs)
-    return {(min(pair), max(pair)) for pair in both}
-
-
-def _rounds(given: Any, num_parts: int) -> tuple[Round, ...] | None:
-    """Return the rounds that a table states; None: all rows go to all.
-
-    Raises:
-        ValueError: they are none.
-        TypeError: as well.
-    """
-    if given is None:
-        return None
-    if type(given) is not list:
-        msg = f"rounds is {_checks.shown(given)}"
-        raise ValueError(msg)
-    found = tuple(Round(tuple(map(tuple, pairs)), rows) for pairs, rows in given)
-    for pairs, rows in found:
-        sides = list(zip(*pairs, strict=True))
-        numbers = {rows, *(part for side in sides for part in side)}
-        fits = (
-            all(type(each) is int for each in numbers)
-            and rows > 0
-            and len(sides) == 2
-            and all(len(set(side)) == len(side) for side in sides)
-            and {part for side in sides for part in side} <= set(range(num_parts))
-        )
-        if not fits:
-            msg = f"rounds do not pair {num_parts} parts: {_checks.shown(pairs)}"
-            raise ValueError(msg)
-    return found
-
-
 def read_part(
     folder: Path, part: int, table: dict[str, Any]
 ) -> tuple[Block, dict[str, np.ndarray]]:
-    """Return the matrix of a part, and what is known of its nodes.
+    """Return the matrix of a part, and ids, targets and masks of its nodes.
 
     Raises:
         ValueError: the file is not there, not the one that was written, or holds values
@@ -251,7 +215,7 @@ def read_part(
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged part leads to into one sentence that names it.
+    """Turn any error of a damaged part into one sentence that names it.
 
     Raises:
         ValueError: anything else was raised inside.
@@ -375,7 +339,7 @@ def border(part: int, other: int) -> str:
 
 
 def _filled(block: Block) -> np.ndarray:
-    """Return which rows have entries, padding aside."""
+    """Flag the rows with entries, padding aside."""
     filled = np.diff(block.pointers) > 0
     last_row = block.indices[block.pointers[-2] :]
     filled[-1] = (last_row != block.width - 1).any()

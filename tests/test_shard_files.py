@@ -96,7 +96,7 @@ def swapped_columns(arrays):
 
 
 def inner(arrays, rows=16):
-    """Return where the first entry off the diagonal stands that is of own rows."""
+    """Return the index of the first own entry off the diagonal."""
     row = np.repeat(np.arange(rows), np.diff(arrays["pointers"]))
     own = (arrays["indices"] < rows) & (arrays["indices"] != row)
     return np.flatnonzero(own)[0]

@@ -31,7 +31,7 @@ def digests(
 
     Checked are: values in [0, 1]; rows in ascending order of their columns, without
     repeated entries; zeros alone where parts are made alike; symmetry inside; columns
-    that some part sends, and rows that are sent once. The arrays must fit each other.
+    that exist, and rows in ascending order in each exchange. The arrays must fit.
 
     Args:
         block: see ``sharded.blocks``.
@@ -110,7 +110,7 @@ def _exchanged(
     """Return the sides of a part where rows are exchanged in rounds.
 
     Raises:
-        ValueError: rows that are sent in another order than ascending, or to nobody.
+        ValueError: rows for a part that do not ascend, or rows for no part.
     """
     columns, sent, start = {}, {}, 0
     for pairs, size in rounds:
@@ -141,7 +141,7 @@ def _exchanged(
 def _position(
     row: Int[np.ndarray, " m"], sent: Int[np.ndarray, " h"] | None, other: int
 ) -> Int[np.ndarray, " m"]:
-    """Return where rows stand among those that go to another part.
+    """Return the positions of rows among those for another part.
 
     Raises:
         ValueError: one of them does not go there, so that the pattern is one-sided.
@@ -153,8 +153,8 @@ def _position(
     if wrong.any():
         at = row[int(np.argmax(wrong))]
         msg = (
-            f"row {at} has an entry in a column of part {other}, but is not sent "
-            "there; the matrix must be symmetric"
+            f"row {at} has an entry in a column of part {other}, but is not among "
+            "the rows for it; the matrix must be symmetric"
         )
         raise ValueError(msg)
     return found
