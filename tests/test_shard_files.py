@@ -271,6 +271,7 @@ TABLES = {
     "list of borders": ({"borders": []}, "borders is []"),
     "files of numbers": ({"files": {"a": 1}}, "files does not map names to digests"),
     "rounds as text": ({"rounds": "01"}, "rounds is '01'"),
+    "a part with itself": ({"rounds": [[[[0, 0]], 3]]}, "rounds do not pair 2 parts"),
     "long name": ({"dataset": ["x" * 10**6]}, "dataset is ['xxx"),
 }
 

@@ -155,7 +155,7 @@ def parsed_rounds(given: Any, num_parts: int) -> tuple[Round, ...] | None:
     """Return rounds from JSON; None: all rows go to all.
 
     Raises:
-        ValueError: a part that does not exist or is twice on a side.
+        ValueError: a part that does not exist, is twice on a side, or its own partner.
         TypeError: no pairs of numbers.
     """
     if given is None:
@@ -171,6 +171,7 @@ def parsed_rounds(given: Any, num_parts: int) -> tuple[Round, ...] | None:
             all(type(each) is int for each in numbers)
             and rows > 0
             and len(sides) == 2
+            and all(source != to for source, to in pairs)
             and all(len(set(side)) == len(side) for side in sides)
             and {part for side in sides for part in side} <= set(range(num_parts))
         )
