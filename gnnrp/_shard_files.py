@@ -15,7 +15,7 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -234,7 +234,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise ValueError(msg) from error
 
 
-def _opened(path: Path, largest: int | None = None) -> BinaryIO:
+def _opened(path: Path, largest: int | None = None) -> io.BufferedReader:
     """Open a regular file; a pipe in its place would wait forever.
 
     Raises:
@@ -248,7 +248,7 @@ def _opened(path: Path, largest: int | None = None) -> BinaryIO:
     elif largest is not None and status.st_size > largest:
         reason = f"it has {status.st_size} bytes"
     else:
-        return os.fdopen(number, "rb")
+        return io.BufferedReader(io.FileIO(number))
     os.close(number)
     raise ValueError(reason)
 

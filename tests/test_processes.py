@@ -452,11 +452,6 @@ def test_addresses_that_differ_end_both_processes(data, tmp_path):
             "--folder 'other' of process 1 (127.0.0.1) is not that of process 0",
             "--folder 'other' of process 1 (127.0.0.1) is not that of process 0",
         ),
-        (
-            [["--max-memory", "1KB"], []],
-            "--max-memory is None in process 1 (127.0.0.1) and '1KB' in process 0",
-            "--max-memory is None in process 1 (127.0.0.1) and '1KB' in process 0",
-        ),
     ],
 )
 def test_flags_that_differ_end_both_processes(flags, first, second, data, tmp_path):

@@ -263,23 +263,26 @@ class Worker:
         start = f"from gnnrp.commands import _worker; _worker.main({other.fileno()})"
         paths = [path or os.getcwd() for path in sys.path]
         options = [f"-W{option}" for option in sys.warnoptions]
+        reads, writes = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-P", *options, "-c", start],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=writes,
+            stderr=writes,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
             pass_fds=[other.fileno()],
             process_group=0,
         )
         other.close()
+        os.close(writes)
+        self._output: int | None = reads
         self._noise, self._open = bytearray(), True
         self._ended = False
         self.stopped_since: float | None = None
 
     def sources(self) -> list[Any]:
         """Return what to wait for."""
-        found = [self._process.stdout] if self._process.stdout else []
+        found = [] if self._output is None else [self._output]
         return [*found, self._link] if self._open else found
 
     def send(self, content: Any) -> None:
@@ -311,18 +314,17 @@ class Worker:
             self._process.wait()
         self._listen()
         self._link.close()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        if self._output is not None:
+            os.close(self._output)
         return self._noise.decode(errors="replace").strip()
 
     def _listen(self) -> None:
         """Read what libraries print, and keep the last of it."""
-        stdout = self._process.stdout
-        while stdout in connection.wait([stdout], 0) if stdout else False:
-            data = os.read(stdout.fileno(), 1 << 16)
+        while self._output is not None and connection.wait([self._output], 0):
+            data = os.read(self._output, 1 << 16)
             if not data:
-                stdout.close()
-                self._process.stdout = stdout = None
+                os.close(self._output)
+                self._output = None
             self._noise += data
             del self._noise[:-_NOISE]
 

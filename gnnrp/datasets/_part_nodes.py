@@ -1,6 +1,7 @@
 """Checks of the nodes in one part of a graph: ids, targets and masks."""
 
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Int
 
 from gnnrp.types import Split
@@ -36,7 +37,8 @@ def check(known: dict[str, np.ndarray], num_nodes: int, metric: str) -> None:
             msg = f"row {_first(blank)} is in the {name} mask but has no node"
             raise ValueError(msg)
     for name in ("val", "test"):
-        if (both := (masks["train"] & masks[name]).any(axis=0)).any():
+        both = np.any(masks["train"] & masks[name], axis=0)
+        if both.any():
             msg = f"node {nodes[_first(both)]} is in both the train and the {name} mask"
             raise ValueError(msg)
     _check_targets(known["targets"], nodes, masks, metric)
@@ -91,5 +93,5 @@ def all_sums(num_nodes: int) -> list[int]:
     return [x % PRIME for x in (half, half * (2 * n - 1) // 3, half**2)]
 
 
-def _first(flags: np.ndarray) -> int:
+def _first(flags: npt.ArrayLike) -> int:
     return int(np.argmax(flags))

@@ -19,8 +19,7 @@ from gnnrp.propagation.sharded import Block
 class _Side(NamedTuple):
     """The columns that come from another part, and the own rows that go there."""
 
-    first: int  # of its columns
-    after: int
+    columns: slice
     sent: Int[np.ndarray, " h"] | None  # ascending; None: all rows
 
 
@@ -55,10 +54,12 @@ def digests(
     _check_symmetric(inside)
     found, left = {}, csr.nnz - inside.nnz
     for other, side in sides.items():
-        between = csr[:, side.first : side.after].tocoo()
+        between = csr[:, side.columns].tocoo()
         left -= between.nnz
-        pair = (_position(between.row, side.sent, other), between.col)
-        found[other] = _digest(*(pair if part < other else pair[::-1]), between.data)
+        row, column = _position(between.row, side.sent, other), between.col
+        if part > other:
+            row, column = column, row
+        found[other] = _digest(row, column, between.data)
     if left:
         msg = f"{left} entries are in columns that no part sends"
         raise ValueError(msg)
@@ -101,7 +102,9 @@ def _checked(block: Block, rows: int) -> scipy.sparse.csr_array:
 def _gathered(part: int, num_parts: int, rows: int) -> dict[int, _Side]:
     """Return the sides of a part where all rows go to all."""
     others = (other for other in range(num_parts) if other != part)
-    return {other: _Side(other * rows, (other + 1) * rows, None) for other in others}
+    return {
+        other: _Side(slice(other * rows, (other + 1) * rows), None) for other in others
+    }
 
 
 def _exchanged(
@@ -129,11 +132,11 @@ def _exchanged(
         sent |= dict.fromkeys(targets, segment[:count])
         for source, to in pairs:
             if to == part:
-                columns[source] = (rows + start, rows + start + size)
+                columns[source] = slice(rows + start, rows + start + size)
         start += size
-    none = np.zeros(0, np.int64)
+    none, empty = slice(0, 0), np.zeros(0, np.int64)
     return {
-        other: _Side(*columns.get(other, (0, 0)), sent.get(other, none))
+        other: _Side(columns.get(other, none), sent.get(other, empty))
         for other in sorted(columns.keys() | sent.keys())
     }
 
@@ -190,6 +193,6 @@ def _digest(
     order = np.lexsort((second, first))
     found = hashlib.sha256()
     for array in (first, second):
-        found.update(np.ascontiguousarray(array[order], "<i8"))
-    found.update(np.ascontiguousarray(data[order], data.dtype.newbyteorder("<")))
+        found.update(array[order].astype("<i8").tobytes())
+    found.update(data[order].astype(data.dtype.newbyteorder("<")).tobytes())
     return found.hexdigest()
