@@ -423,6 +423,17 @@ def test_a_partner_that_never_starts_is_named(started, data, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_process_that_slurm_starts_alone_ends(started, data, tmp_path):
+    shards.write(tmp_path / "parts", data, 2)
+    commands = [[*START, "--quiet", "--hosts", "auto", "--partner-seconds", "3"]]
+    ((status, (line,)),) = ends(both(commands, tmp_path, [slurm(started)]))
+    assert status == 2
+    assert line.startswith("gnnrp: the processes of this run did not meet ")
+    assert line.endswith("start all of them, or name the machines by --hosts A,B")
+
+
+@pytest.mark.slow
 def test_addresses_that_differ_end_both_processes(data, tmp_path):
     shards.write(tmp_path / "parts", data, 2)
     bound = ["--partner-seconds", "5"]

@@ -203,6 +203,8 @@ class Supervisor:
             # A lost partner ends in an abort, but never in a kill.
             wait = _WAITS.get(content.split()[-1], _SHORT_GRACE)
             self._fault = self._told = f"{self._own_name()} {content}; {AGAIN}"
+            if self._partners is None and "SIGABRT" in content:  # as JAX gives up
+                self._fault = self._not_met()
         elif content[1]:  # of JAX's runtime
             reason = content[0].splitlines()[0][:150]
             self._fault = self._told = f"{self._own_name()} failed ({reason}); {AGAIN}"
@@ -210,6 +212,13 @@ class Supervisor:
             self._fault, wait = content[0], _SHORT_GRACE
             self._told = f"{self._own_name()} stopped: {self._fault}"
         self._deadline = time.monotonic() + (wait if self._partners else 0)
+
+    def _not_met(self) -> str:
+        return (
+            "the processes of this run did not meet in the time that --partner-seconds "
+            f"allows ({self._seconds:g}); start all of them, or name the machines by "
+            "--hosts A,B"
+        )
 
     def _hear_partner(self, event: Event) -> None:
         """Act on a message of a partner.
@@ -247,11 +256,7 @@ class Supervisor:
             raise self._interruption()
         if self._fault:
             raise ValueError(self._fault)
-        msg = (
-            f"the processes of this run did not meet within {2 * self._seconds:g} s; "
-            "start all of them, or name the machines by --hosts A,B"
-        )
-        raise ValueError(msg)
+        raise ValueError(self._not_met())
 
 
 class Worker:
