@@ -1,29 +1,34 @@
 """The files of a graph in parts: one a part, and a table of contents.
 
-The table is written last, so that an unfinished folder is none. It has the SHA-256 of
-each part and its own, which tell of damage; who forges them is told that what he made
-does not fit together.
+The table is written last, so that a folder without one is unfinished. It holds its own
+SHA-256 and that of each part, and what parts must agree on: sizes, the sums of their
+node ids, digests of their borders. Each part is checked against it when it is read.
 """
 
 import contextlib
 import hashlib
 import io
 import json
+import os
 import re
+import stat
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnrp import _writing, checkpoints, records
-from gnnrp.datasets import _csr, _files
-from gnnrp.propagation.layouts import Round
+from gnnrp import _checks, _writing, checkpoints, metrics, records
+from gnnrp.datasets import _csr, _files, _part_nodes
+from gnnrp.propagation import borders, layouts
 from gnnrp.propagation.sharded import Block
 from gnnrp.types import Split
 
-FORMAT = 2
+FORMAT = 3
 _TABLE, _PART = "shards.json", r"part-\d+\.npz"
+_LARGEST_TABLE = 1 << 26  # bytes
+_SLACK = 1 << 16  # bytes of headers in a part
 _MEMBERS = {
     "data": ("f", 1),
     "indices": ("i", 1),
@@ -34,7 +39,21 @@ _MEMBERS = {
     "targets": ("f", 2),
     **dict.fromkeys(Split._fields, ("b", 2)),
 }
-_KINDS = {"dataset": str, "metric": str, "files": dict, "rows": int, "parts": list}
+_DTYPES = {"nodes": "int64", "targets": "float32", "send": "int32"}
+_KINDS = {
+    "dataset": str,
+    "metric": str,
+    "files": dict,
+    "dtype": str,
+    "num_nodes": int,
+    "num_columns": int,
+    "num_splits": int,
+    "rows": int,
+    "entries": list,
+    "parts": list,
+    "node_sums": list,
+    "borders": dict,
+}
 
 
 @contextlib.contextmanager
@@ -100,87 +119,200 @@ def read_table(folder: Path) -> dict[str, Any]:
         ValueError: there is none, or it is damaged or of another version.
     """
     try:
-        table = records.load(folder / _TABLE)
-        known = (
-            table["format"] == FORMAT
-            and table["sha256"] == digest(table)
-            and all(type(table[name]) is kind for name, kind in _KINDS.items())
-        )
-        table["rounds"] = _rounds(table["rounds"], len(table["parts"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        known = False
-    if not known:
+        with _opened(folder / _TABLE, _LARGEST_TABLE) as file:
+            table = _table(json.loads(file.read()))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         msg = (
             f"{str(folder)!r} holds no parts of a graph, or they are damaged or of "
-            "another version; gnnrp partition makes them"
+            f"another version ({_TABLE}: {reason[:100]}); gnnrp partition makes them"
         )
-        raise ValueError(msg)
+        raise ValueError(msg) from error
     return table
 
 
-def _rounds(given: list[Any] | None, num_parts: int) -> tuple[Round, ...] | None:
-    """Return the rounds that a table states; None: all rows go to all.
+def _table(given: Any) -> dict[str, Any]:
+    """Return a table of contents whose entries fit each other.
 
     Raises:
-        ValueError: they are none.
-        TypeError: as well.
+        ValueError: they do not.
+        KeyError: one is missing.
+        TypeError: it is no table.
     """
-    if given is None:
-        return None
-    found = tuple(Round(tuple(map(tuple, pairs)), rows) for pairs, rows in given)
-    for pairs, rows in found:
-        sides = list(zip(*pairs, strict=True))
-        numbers = {rows, *(part for side in sides for part in side)}
-        fits = (
-            all(type(each) is int for each in numbers)
-            and rows > 0
-            and len(sides) == 2
-            and all(len(set(side)) == len(side) for side in sides)
-            and {part for side in sides for part in side} <= set(range(num_parts))
-        )
-        if not fits:
-            raise ValueError
-    return found
+    if given["format"] != FORMAT:
+        msg = f"its format is {_checks.shown(given['format'])}, not {FORMAT}"
+        raise ValueError(msg)
+    if given["sha256"] != digest(given):
+        msg = "its sha256 is not that of its content"
+        raise ValueError(msg)
+    for name, kind in _KINDS.items():
+        if type(given[name]) is not kind:
+            msg = f"{name} is {_checks.shown(given[name])}"
+            raise ValueError(msg)
+    num_parts = len(given["parts"])
+    metrics.by_name(given["metric"])
+    _checks.one_of("dtype", given["dtype"], ("float32", "float64"))
+    for name in ("num_nodes", "num_columns", "num_splits"):
+        _checks.count(name, given[name], 1)
+    for name, kind in (("parts", str), ("entries", int), ("node_sums", list)):
+        if [type(each) for each in given[name]] != [kind] * num_parts or not num_parts:
+            msg = f"{name} does not have one value for each of {num_parts} part(s)"
+            raise ValueError(msg)
+    if not all(type(x) is str for pair in given["files"].items() for x in pair):
+        msg = "files does not map names to digests"
+        raise ValueError(msg)
+    sums = [
+        sum(each) % _part_nodes.PRIME for each in zip(*given["node_sums"], strict=True)
+    ]
+    if sums != _part_nodes.all_sums(given["num_nodes"]):
+        msg = f"node_sums are not those of {given['num_nodes']} nodes, each in one part"
+        raise ValueError(msg)
+    rounds = layouts.parsed_rounds(given["rounds"], num_parts)
+    if set(given["borders"]) != {
+        f"{p}-{q}" for p, q in layouts.exchanges(rounds, num_parts)
+    }:
+        msg = "borders are not those of the rounds"
+        raise ValueError(msg)
+    return given | {"rounds": rounds}
 
 
 def read_part(
     folder: Path, part: int, table: dict[str, Any]
 ) -> tuple[Block, dict[str, np.ndarray]]:
-    """Return the matrix of a part, and what is known of its nodes.
+    """Return the matrix of a part, and ids, targets and masks of its nodes.
 
     Raises:
-        ValueError: the file is not there, or not the one that was written.
+        ValueError: the file is not there, not the one that was written, or holds values
+            that no part has.
     """
-    path, rows = _path(folder, part), table["rows"]
+    path = _path(folder, part)
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
+    except (OSError, ValueError):
         found = None
     if found != table["parts"][part]:
         msg = f"{path} is missing or damaged; copy it again, or make the parts anew"
         raise ValueError(msg)
-    with _files.reading(path, "part"):  # of a folder that others may have made
+    with _reading(path):
+        _check_size(path, part, table)
         arrays = _files.members(path, _MEMBERS)
-        if arrays["nodes"].shape != (rows,):
-            msg = f"it has {len(arrays['nodes'])} rows, and {rows} are stated"
-            raise ValueError(msg)
+        _check_arrays(arrays, part, table)
         send = arrays.pop("send", None)
         data, indices, pointers, width = map(arrays.pop, Block._fields[:4])
         block = Block(data, indices, pointers, int(width), send)
-        _check(block, rows, table)
+        _check(block, part, table)
+        _part_nodes.check(arrays, table["num_nodes"], table["metric"])
+        blank = arrays["nodes"] < 0
+        if (filled := blank & _filled(block)).any():
+            msg = f"row {_first(filled)} has entries but no node"
+            raise ValueError(msg)
+        if _part_nodes.sums(arrays["nodes"]) != table["node_sums"][part]:
+            msg = "its nodes are not those that were put into it"
+            raise ValueError(msg)
     return block, arrays
 
 
-def _check(block: Block, rows: int, table: dict[str, Any]) -> None:
-    """Refuse what would be read or written out of bounds.
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn any error of a damaged part into one sentence that names it.
+
+    Raises:
+        ValueError: anything else was raised inside.
+        MemoryError: passed on.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0][:150]
+        msg = (
+            f"{path} is damaged or no part file ({reason}); make the parts anew by "
+            "gnnrp partition"
+        )
+        raise ValueError(msg) from error
+
+
+def _opened(path: Path, largest: int | None = None) -> io.BufferedReader:
+    """Open a regular file; a pipe in its place would wait forever.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is not a regular file, or too large.
+    """
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    status = os.fstat(number)
+    if not stat.S_ISREG(status.st_mode):
+        reason = "it is not a regular file"
+    elif largest is not None and status.st_size > largest:
+        reason = f"it has {status.st_size} bytes"
+    else:
+        return io.BufferedReader(io.FileIO(number))
+    os.close(number)
+    raise ValueError(reason)
+
+
+def _check_size(path: Path, part: int, table: dict[str, Any]) -> None:
+    """Refuse a part that unpacks to more than its table allows, before it is read.
+
+    Raises:
+        ValueError: it does.
+    """
+    rows, sizes = table["rows"], (table["num_columns"], 3 * table["num_splits"])
+    received = sum(each.rows for each in table["rounds"] or ())
+    entry = np.dtype(table["dtype"]).itemsize + 8
+    allowed = (
+        entry * abs(table["entries"][part])
+        + abs(rows) * (16 + 4 * sizes[0] + sizes[1])
+        + 8 * received
+        + _SLACK
+    )
+    with zipfile.ZipFile(path) as archive:
+        size = sum(each.file_size for each in archive.infolist())
+    if size > allowed:
+        msg = f"it unpacks to {size} bytes, and its table allows {allowed}"
+        raise ValueError(msg)
+
+
+def _check_arrays(
+    arrays: dict[str, np.ndarray], part: int, table: dict[str, Any]
+) -> None:
+    """Refuse arrays of other sizes or types than the table states.
+
+    Raises:
+        ValueError: one is.
+    """
+    rows = table["rows"]
+    if arrays["nodes"].shape != (rows,):
+        msg = f"it has {len(arrays['nodes'])} rows, and {rows} are stated"
+        raise ValueError(msg)
+    masks = dict.fromkeys(Split._fields, (table["num_splits"], rows))
+    shapes = {
+        "data": (table["entries"][part],),
+        "indices": (table["entries"][part],),
+        "targets": (rows, table["num_columns"]),
+    }
+    for name, shape in (shapes | masks).items():
+        if arrays[name].shape != shape:
+            msg = f"{name} has shape {arrays[name].shape}, and {shape} is stated"
+            raise ValueError(msg)
+    for name, dtype in (_DTYPES | {"data": table["dtype"]}).items():
+        if name in arrays and arrays[name].dtype != dtype:
+            msg = f"{name} is {arrays[name].dtype}, and must be {dtype}"
+            raise ValueError(msg)
+
+
+def _check(block: Block, part: int, table: dict[str, Any]) -> None:
+    """Refuse a matrix that is out of bounds, or not the normalized adjacency.
 
     Raises:
         ValueError: the arrays do not fit together, or not the table.
     """
-    rounds, send = table["rounds"], block.send
+    rounds, send, rows = table["rounds"], block.send, table["rows"]
+    num_parts = len(table["parts"])
     if rounds is None:
-        received, fits = rows * (len(table["parts"]) - 1), send is None
+        received, fits = rows * (num_parts - 1), send is None
     else:
         received = sum(each.rows for each in rounds)
         fits = send is not None and len(send) == received and _within(send, rows)
@@ -191,6 +323,31 @@ def _check(block: Block, rows: int, table: dict[str, Any]) -> None:
         msg = f"it takes {block.width} rows, and {rows + received + 1} are there"
         raise ValueError(msg)
     _csr.check(block.data, block.indices, block.pointers, (rows, block.width))
+    found = borders.digests(block, part, num_parts, rows, rounds)
+    for other, sha256 in found.items():
+        if table["borders"][border(part, other)] != sha256:
+            msg = (
+                f"its entries with part {other} are not those of the other side; the "
+                "matrix must be symmetric"
+            )
+            raise ValueError(msg)
+
+
+def border(part: int, other: int) -> str:
+    """Return the name of the border between two parts."""
+    return f"{min(part, other)}-{max(part, other)}"
+
+
+def _filled(block: Block) -> np.ndarray:
+    """Flag the rows with entries, padding aside."""
+    filled = np.diff(block.pointers) > 0
+    last_row = block.indices[block.pointers[-2] :]
+    filled[-1] = (last_row != block.width - 1).any()
+    return filled
+
+
+def _first(flags: np.ndarray) -> int:
+    return int(np.argmax(flags))
 
 
 def _within(ids: np.ndarray, size: int) -> bool:

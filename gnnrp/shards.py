@@ -27,8 +27,9 @@ from gnnrp import (
     presets,
     records,
 )
-from gnnrp.datasets import Dataset
+from gnnrp.datasets import Dataset, _part_nodes
 from gnnrp.presets import Settings
+from gnnrp.propagation import borders as _borders
 from gnnrp.propagation import layouts, residual, sharded, similarity
 from gnnrp.propagation.layouts import Layout, Round
 from gnnrp.types import Split
@@ -95,23 +96,31 @@ def write(
             layout = layouts.balanced(adjacency, num_parts, reorder=reorder)
         blocks, rounds = sharded.blocks(adjacency, layout, exchange=exchange)
         targets = datasets.targets(dataset)
-        digests = []
+        digests, sums, borders = [], [], {}
         for i, block in enumerate(blocks):
             told("parts", i, num_parts)
             nodes = np.flatnonzero(layout.place // layout.rows == i)
             here = layout.place[nodes] - i * layout.rows
             known = _known(layout.rows, here, nodes, targets, dataset.splits)
             digests.append(_shard_files.write_part(folder, i, block, known))
+            sums.append(_part_nodes.sums(nodes))
+            found = _borders.digests(block, i, num_parts, layout.rows, rounds)
+            borders |= {_shard_files.border(i, other): x for other, x in found.items()}
         table = {
             "dataset": dataset.name,
             "metric": dataset.metric,
             "files": dataset.files,
+            "dtype": str(blocks[0].data.dtype),
             "num_nodes": dataset.num_nodes,
+            "num_columns": targets.shape[1],
+            "num_splits": len(np.atleast_2d(dataset.splits.train)),
             "rows": layout.rows,
             "entries": [int(block.pointers[-1]) for block in blocks],
             "rows_moved_a_hop": _moved(layout, rounds),
             "rounds": rounds,
             "parts": digests,
+            "node_sums": sums,
+            "borders": borders,
         }
         return _shard_files.write_table(folder, table)
 

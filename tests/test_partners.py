@@ -34,7 +34,7 @@ def port():
 
 
 def opened(port, count=3, seconds=30.0, first=NAMES):
-    """Return what each process sees of the others, before they meet."""
+    """Return the partners of each process, before they meet."""
     names = first[:count]
     return [Partners(Hosts(names, i, port), seconds) for i in range(count)]
 

@@ -22,7 +22,7 @@ def parse(hosts: str, host: int | None) -> Hosts:
         host: the index of this one, from 0; found by this machine's name if None.
 
     Raises:
-        ValueError: a name or a port that is none, or an index out of range.
+        ValueError: an invalid name or port, or an index out of range.
     """
     first, *others = (name.strip() for name in hosts.split(","))
     name, colon, digits = first.partition(":")
@@ -128,7 +128,7 @@ def _own(names: tuple[str, ...]) -> int:
 
 
 def differing(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
-    """Return the first difference between the settings of processes, as a sentence."""
+    """Describe the first difference between the settings of processes, if any."""
     for i, other in enumerate(values):
         for name, value in values[0].items():
             if other.get(name) != value:

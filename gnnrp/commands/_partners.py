@@ -214,7 +214,7 @@ class Partners:
     def _admitted(self, ready: list[Any]) -> list[Event]:
         """Accept connections, and admit those of processes of this run."""
         now, found = time.monotonic(), []
-        if self._listener in ready:
+        if self._listener is not None and self._listener in ready:
             with contextlib.suppress(OSError):
                 self._strangers.append(_Peer(self._listener.accept()[0]))
         for stranger in list(self._strangers):

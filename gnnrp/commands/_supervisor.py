@@ -15,7 +15,8 @@ from gnnrp.commands import _hosts, _partners, streams
 from gnnrp.commands._partners import AGAIN, Event, Hosts, PartnerError, Partners
 
 _TICK = 0.2  # seconds between two looks at signals and clocks
-_GRACE = 5.0  # seconds for the cause of a failure to show
+_GRACE, _SHORT_GRACE = 5.0, 1.0  # seconds for the cause of a failure to show
+_WAITS = {"SIGKILL": 0.0, "SIGABRT": _GRACE}
 _NOISE = 1 << 16  # bytes kept of what libraries print
 
 
@@ -162,8 +163,8 @@ class Supervisor:
     def _interruption(self) -> BaseException:
         if self._interrupted != signal.SIGTERM:
             return KeyboardInterrupt(self._kept)
-        how = f"{self._kept}; go on by --resume" if self._kept else "terminated"
-        streams.tell(f"gnnrp: {how}")
+        how = self._kept.removeprefix("interrupted")
+        streams.tell(f"gnnrp: terminated{how}{'; go on by --resume' if how else ''}")
         return SystemExit(128 + signal.SIGTERM)
 
     def _hear_worker(self, kind: str, content: Any) -> None:
@@ -185,21 +186,39 @@ class Supervisor:
             self._result, self._has_result = content, True
             self._partners.finish()
         elif kind == "interrupted" or (
-            self._interrupted and kind in {"failed", "gone", "error"}
+            self._interrupted and kind in {"failed", "gone"}
         ):
             self._kept = content if kind == "interrupted" else ""
             raise self._interruption()
         elif kind == "disagreement":
             self._told = content
             raise ValueError(content)
-        elif kind == "error":
-            self._told = f"{self._own_name()} stopped: {content}"
-            raise ValueError(content)
         elif kind in {"failed", "gone"} and not self._has_result and not self._fault:
-            how = f"failed ({content.splitlines()[0][:150]})"
-            how = content if kind == "gone" else how
-            self._fault = f"{self._own_name()} {how}; {AGAIN}"
-            self._deadline = time.monotonic() + (_GRACE if self._partners else 0)
+            self._suspect(kind, content)
+
+    def _suspect(self, kind: str, content: Any) -> None:
+        """Note an error of the worker, whose cause a partner may be about to tell."""
+        wait = _GRACE
+        if kind == "gone":
+            # A lost partner ends in an abort, but never in a kill.
+            wait = _WAITS.get(content.split()[-1], _SHORT_GRACE)
+            self._fault = self._told = f"{self._own_name()} {content}; {AGAIN}"
+            if self._partners is None and "SIGABRT" in content:  # as JAX gives up
+                self._fault = self._not_met()
+        elif content[1]:  # of JAX's runtime
+            reason = content[0].splitlines()[0][:150]
+            self._fault = self._told = f"{self._own_name()} failed ({reason}); {AGAIN}"
+        else:
+            self._fault, wait = content[0], _SHORT_GRACE
+            self._told = f"{self._own_name()} stopped: {self._fault}"
+        self._deadline = time.monotonic() + (wait if self._partners else 0)
+
+    def _not_met(self) -> str:
+        return (
+            "the processes of this run did not meet in the time that --partner-seconds "
+            f"allows ({self._seconds:g}); start all of them, or name the machines by "
+            "--hosts A,B"
+        )
 
     def _hear_partner(self, event: Event) -> None:
         """Act on a message of a partner.
@@ -229,16 +248,15 @@ class Supervisor:
         since = worker.stopped_since
         if since is not None and not self._fault and now - since > self._seconds:
             how = f"has been stopped for {self._seconds:g} s (--partner-seconds)"
-            self._fault, self._deadline = f"{self._own_name()} {how}; {AGAIN}", now
+            self._fault = self._told = f"{self._own_name()} {how}; {AGAIN}"
+            self._deadline = now
         if now < self._deadline:
             return
         if self._interrupted:
             raise self._interruption()
-        self._told = self._fault or (
-            f"the processes of this run did not meet within {2 * self._seconds:g} s; "
-            "start all of them, or name the machines by --hosts A,B"
-        )
-        raise ValueError(self._told)
+        if self._fault:
+            raise ValueError(self._fault)
+        raise ValueError(self._not_met())
 
 
 class Worker:
@@ -250,23 +268,26 @@ class Worker:
         start = f"from gnnrp.commands import _worker; _worker.main({other.fileno()})"
         paths = [path or os.getcwd() for path in sys.path]
         options = [f"-W{option}" for option in sys.warnoptions]
+        reads, writes = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-P", *options, "-c", start],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=writes,
+            stderr=writes,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
             pass_fds=[other.fileno()],
             process_group=0,
         )
         other.close()
+        os.close(writes)
+        self._output: int | None = reads
         self._noise, self._open = bytearray(), True
         self._ended = False
         self.stopped_since: float | None = None
 
     def sources(self) -> list[Any]:
         """Return what to wait for."""
-        found = [self._process.stdout] if self._process.stdout else []
+        found = [] if self._output is None else [self._output]
         return [*found, self._link] if self._open else found
 
     def send(self, content: Any) -> None:
@@ -298,18 +319,17 @@ class Worker:
             self._process.wait()
         self._listen()
         self._link.close()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        if self._output is not None:
+            os.close(self._output)
         return self._noise.decode(errors="replace").strip()
 
     def _listen(self) -> None:
         """Read what libraries print, and keep the last of it."""
-        stdout = self._process.stdout
-        while stdout in connection.wait([stdout], 0) if stdout else False:
-            data = os.read(stdout.fileno(), 1 << 16)
+        while self._output is not None and connection.wait([self._output], 0):
+            data = os.read(self._output, 1 << 16)
             if not data:
-                stdout.close()
-                self._process.stdout = stdout = None
+                os.close(self._output)
+                self._output = None
             self._noise += data
             del self._noise[:-_NOISE]
 

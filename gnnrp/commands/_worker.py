@@ -6,6 +6,7 @@ So the command starts a worker, which may end in any way, and reports in its pla
 
 import os
 import queue
+import re
 import signal
 import sys
 import threading
@@ -66,12 +67,12 @@ def main(number: int) -> None:
         link.send("interrupted", str(interruption))
     except Disagreement as error:
         link.send("disagreement", str(error))
-    except RuntimeError as error:  # a device, or a partner that is lost
+    except (ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
         traceback.print_exc()
-        link.send("failed", str(error) or repr(error))
-    except (ValueError, TypeError, OSError, MemoryError) as error:
-        traceback.print_exc()
-        link.send("error", str(error) or repr(error))
+        text = str(error) or repr(error)
+        # JAX raises the failures of its runtime as several types, a status in front.
+        of_runtime = isinstance(error, RuntimeError) or re.match("[A-Z_]+: ", text)
+        link.send("failed", (text, bool(of_runtime)))
     else:
         link.send("result", found)
     sys.stdout.flush()
@@ -120,12 +121,14 @@ def _share(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
     shared = _hosts.SharedFolder(folder)
     try:
         token = link.gather(shared.offer() if hosts.index == 0 else None)[0]
-        seen = link.gather(shared.sees(token, seconds))
+        seen = link.gather((shared.sees(token, seconds), str(folder)[:100]))
     finally:
         shared.withdraw()
-    if not all(seen):
+    for index, (is_there, path) in enumerate(seen):
+        if is_there:
+            continue
         msg = (
-            f"--folder {str(folder)[:100]!r} of {hosts.named(seen.index(False))} is "
-            f"not that of {hosts.named(0)}; name a folder that all machines share"
+            f"--folder {path!r} of {hosts.named(index)} is not that of "
+            f"{hosts.named(0)}; name a folder that all machines share"
         )
         raise Disagreement(msg)

@@ -144,6 +144,44 @@ def rounds(lacked: Int[np.ndarray, "p p"]) -> tuple[Round, ...]:
     return tuple(found)
 
 
+def exchanges(rounds: tuple[Round, ...] | None, num_parts: int) -> set[tuple[int, int]]:
+    """Return the pairs of parts that exchange rows, the lesser one first."""
+    if rounds is None:
+        return {(p, q) for q in range(num_parts) for p in range(q)}
+    both = ((source, to) for pairs, _ in rounds for source, to in pairs)
+    return {(min(pair), max(pair)) for pair in both}
+
+
+def parsed_rounds(given: Any, num_parts: int) -> tuple[Round, ...] | None:
+    """Return rounds from JSON; None: all rows go to all.
+
+    Raises:
+        ValueError: a part that does not exist, is twice on a side, or its own partner.
+        TypeError: no pairs of numbers.
+    """
+    if given is None:
+        return None
+    if type(given) is not list:
+        msg = f"rounds is {_checks.shown(given)}"
+        raise ValueError(msg)
+    found = tuple(Round(tuple(map(tuple, pairs)), rows) for pairs, rows in given)
+    for pairs, rows in found:
+        sides = list(zip(*pairs, strict=True))
+        numbers = {rows, *(part for side in sides for part in side)}
+        fits = (
+            all(type(each) is int for each in numbers)
+            and rows > 0
+            and len(sides) == 2
+            and all(source != to for source, to in pairs)
+            and all(len(set(side)) == len(side) for side in sides)
+            and {part for side in sides for part in side} <= set(range(num_parts))
+        )
+        if not fits:
+            msg = f"rounds do not pair {num_parts} parts: {_checks.shown(pairs)}"
+            raise ValueError(msg)
+    return found
+
+
 def halos(adjacency: Any, layout: Layout) -> Halo:
     """Return the rows that each part takes from each other at a hop."""
     return halos_of_placed(placed(adjacency, layout), layout)
