@@ -224,15 +224,20 @@ def _kept(
     if path.exists():
         try:
             stored = records.load(path)
+            seal = stored.pop("sha256")
             same, value = stored["key"] == key, stored["value"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            msg = f"{path} is damaged; remove it, and it is made anew"
-            raise ValueError(msg) from error
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            seal, stored, same, value = None, {}, False, {}
+        if seal != _writing.seal_of(stored):
+            msg = f"{path} is damaged; delete it to compute it again"
+            raise ValueError(msg)
         if same:
             return value
     value = json.loads(records.dumps(compute(data)))
     path.parent.mkdir(exist_ok=True)
-    _writing.write(path, records.dumps({"key": key, "value": value}).encode())
+    made = {"key": key, "value": value}
+    made["sha256"] = _writing.seal_of(made)
+    _writing.write(path, records.dumps(made).encode())
     return value
 
 

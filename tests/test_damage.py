@@ -1,5 +1,6 @@
 """A damaged checkpoint of any kind of run is refused by name, never resumed."""
 
+import contextlib
 import functools
 import json
 import os
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from generators import N, adjacency, split, splits, targets
+from generators import adjacency, split, splits, targets
 
 from gnnrp import _orbax, _writing, checkpoints, metrics, tracking
 from gnnrp.datasets import sbm
@@ -41,7 +42,7 @@ def propagated(method, num_train, calls, folder):
         similarity.Power(adjacency(0), 2),
         targets(0),
         splits(0, ((num_train, 3, 2),) * 3),
-        step_sizes=(0.5, 1.0),
+        step_sizes=(0.5,) if method == "exact" else (0.5, 1.0),
         num_steps=300,
         metric=metrics.accuracy,
         method=method,
@@ -145,7 +146,7 @@ def stopped(kind: str, root: Path) -> Resume:
 
         def resumed(self, *asked):
             if self.made[0] is None:
-                return None
+                return
             seen.append(Resume(*self.made, asked))
             raise Stop
 
@@ -291,7 +292,7 @@ def test_an_earlier_checkpoint_serves_when_the_damaged_one_is_deleted(run):
         run()
 
 
-def test_a_checkpoint_of_another_run_in_the_folder_is_refused(run, tmp_path):
+def test_a_checkpoint_of_another_run_in_the_folder_is_refused(run):
     folder, (settings, *more), asked = run
     other = Resume(folder, (settings | {"extra": 1}, *more), asked)
     with pytest.raises(ValueError, match="are of another run: extra was None, is 1"):
@@ -344,7 +345,10 @@ def reversed_(x):
     return ~x if x.dtype.kind in "bu" else -1 - x
 
 
-@pytest.mark.parametrize("change", [as_integers, longer, with_nan, nudged])
+SLOW = [pytest.param(each, marks=pytest.mark.slow) for each in (as_integers, longer)]
+
+
+@pytest.mark.parametrize("change", [*SLOW, with_nan, nudged])
 def test_a_changed_leaf_is_refused_though_all_files_are_sealed_anew(
     run, change, tmp_path, capfd
 ):
@@ -377,15 +381,17 @@ BUFFER = r"\[0\].curves$"  # overwritten before it is read
 UNSEEN = {
     ("iterate", with_nan): BUFFER,
     ("iterate", reversed_): BUFFER,
+    ("exact", with_nan): r"\[\d\]\[0\].test$",
+    ("exact", reversed_): r"\[\d\]\[0\].test$",
     ("sweep", with_nan): r"\[1\].(val|test)$",
     ("sweep", reversed_): r"\[1\].(val|test|diverged)$",
-    ("training", reversed_): r".state.optimizer.*trace",
+    ("training", reversed_): r".state.(optimizer.*trace|best.params)",
     ("tracking", reversed_): r".state.optimizer.*trace",
 }
 """What no check sees, as the documentation of checkpoints says."""
 
 
-@pytest.mark.parametrize("change", [as_integers, longer, with_nan, reversed_])
+@pytest.mark.parametrize("change", [*SLOW, with_nan, reversed_])
 def test_a_changed_state_that_was_saved_by_the_package_is_refused(
     run, change, tmp_path, request
 ):
@@ -402,12 +408,106 @@ def test_a_changed_state_that_was_saved_by_the_package_is_refused(
         checkpoints.save(
             hostile.folder, t, mended, manifest["settings"], manifest["rows"]
         )
-        try:
+        with contextlib.suppress(ValueError):
             hostile()
-        except ValueError as error:
-            assert "is damaged (" in str(error)
-        else:
             passed.add(name)
+        if name not in passed:
+            refused(hostile)
     unseen = UNSEEN.get((kind, change), "")
     assert {name for name in passed if not re.match(unseen, name)} == set()
     assert bool(passed) == bool(unseen)
+
+
+# Rows of tracking
+
+
+def look(step):
+    names = ("train", "val", "test", "kernel_graph", "kernel_labels", "loss")
+    return {"step": step, "graphs": [dict.fromkeys(names, 0.5), {}]}
+
+
+ROWS = {
+    "changed digits": lambda rows: rows[-1]["graphs"][0].update(loss=7.0),
+    "NaN": lambda rows: rows[-1]["graphs"][0].update(kernel_graph=np.nan),
+    "a string": lambda rows: rows[0]["graphs"][1].update(loss="0.5"),
+    "a boolean": lambda rows: rows[0]["graphs"][1].update(test=True),
+    "a missing row": lambda rows: rows.pop(1),
+    "a missing last row": lambda rows: rows.pop(),
+    "a doubled row": lambda rows: rows.insert(1, rows[1]),
+    "other order": lambda rows: rows.reverse(),
+    "step -1": lambda rows: rows[0].update(step=-1),
+    "step true": lambda rows: rows[0].update(step=False),
+    "a missing key": lambda rows: rows[0].pop("step"),
+    "a missing number": lambda rows: rows[1]["graphs"][0].pop("loss"),
+    "a missing graph": lambda rows: rows[1]["graphs"].pop(),
+    "no row": lambda rows: rows.clear(),
+    "what is no row": lambda rows: rows.insert(0, 3),
+}
+
+
+@pytest.mark.parametrize("change", ROWS.values(), ids=list(ROWS))
+def test_changed_rows_of_tracking_are_refused(change, tmp_path, tmp_path_factory):
+    made = stopped("tracking", tmp_path_factory.getbasetemp())
+    hostile = made.copy(tmp_path / "run" / "checkpoints")
+    manifest = json.loads((hostile.last / "manifest.json").read_text())
+    change(manifest["rows"])
+    (hostile.last / "manifest.json").write_text(json.dumps(manifest))
+    refused(hostile, "manifest.json is not the one that was written there")
+    manifest.pop("seal")
+    reseal(hostile.last, manifest)
+    refused(hostile, "look")
+
+
+def test_the_file_of_rows_is_made_anew_from_the_checkpoint(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(Stop):
+        tracked(folder)
+    lines = folder / "tracking.jsonl"
+    good = lines.read_bytes()
+    assert len(good.splitlines()) == 4
+
+    def replaced(content):
+        lines.unlink()
+        lines.write_bytes(content)
+
+    for change in (
+        lambda: replaced(b"{"),
+        lambda: replaced(good.replace(b"0.", b"1.")),
+        lambda: replaced(b"".join(reversed(good.splitlines(keepends=True)))),
+        lambda: lines.unlink(),
+        lambda: (lines.unlink(), os.mkfifo(lines)),
+    ):
+        change()
+        with pytest.raises(Stop):
+            tracked(folder)
+        assert lines.read_bytes() == good
+    lines.unlink()
+    lines.mkdir()
+    with pytest.raises(OSError, match=r"tracking.jsonl' cannot be written \("):
+        tracked(folder)
+
+
+# Interrupted writing
+
+
+@pytest.mark.parametrize("place", ["seal", "rename"])
+def test_a_kill_before_the_seal_leaves_no_checkpoint(place, tmp_path, monkeypatch):
+    def save(t):
+        checkpoints.save(tmp_path, t, np.full(3, float(t)), {})
+
+    def kill(*_, **__):
+        raise KeyboardInterrupt
+
+    save(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            *{"seal": (_writing, "seal"), "rename": (Path, "rename")}[place], kill
+        )
+        with pytest.raises(KeyboardInterrupt):
+            save(2)
+    assert (tmp_path / "2.half").exists()
+    assert _orbax.steps(tmp_path) == [1]
+    keeper = checkpoints.Keeper(tmp_path, {})
+    np.testing.assert_array_equal(keeper.resumed(lambda _: np.zeros(3)), np.ones(3))
+    save(3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3"]

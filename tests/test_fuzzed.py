@@ -388,8 +388,35 @@ def test_json_nested_without_end_is_refused(tmp_path, monkeypatch):
     config = table4_homophilic.Config(output=tmp_path, datasets=("sbm",))
     for text in (deep, "", "[]", "{}", '{"key": 1'):
         (tmp_path / "parts" / "x_sbm.json").write_text(text)
-        with pytest.raises(ValueError, match=r"x_sbm.json is damaged; remove it, and"):
+        with pytest.raises(
+            ValueError, match=r"x_sbm.json is damaged; delete it to compute"
+        ):
             next(reproduction.each(config, "x", lambda _: {}))
+
+
+def test_a_changed_part_of_an_experiment_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40)
+    config = table4_homophilic.Config(output=tmp_path, datasets=("sbm",))
+
+    def run():
+        ((_, value),) = reproduction.each(config, "x", lambda _: {"test": 0.5})
+        return value
+
+    assert run() == {"test": 0.5}
+    part = tmp_path / "parts" / "x_sbm.json"
+    good = part.read_text()
+    stored = json.loads(good)
+    missing = {name: x for name, x in stored.items() if name != "sha256"}
+    for text in (good.replace("0.5", "0.6"), json.dumps(missing)):
+        part.write_text(text)
+        with pytest.raises(ValueError, match="is damaged; delete it to compute it aga"):
+            run()
+    part.write_text(good)
+    assert run() == {"test": 0.5}
+    part.unlink()
+    os.mkfifo(part)
+    with pytest.raises(ValueError, match="is damaged; delete it to compute it again"):
+        run()
 
 
 RESULTS = Path(report.__file__).parent / "results"

@@ -66,16 +66,21 @@ def find_fault(
     # A new function at each call, so that a changed metric is traced anew.
     found = np.asarray(_scores(rule, data, state.best.params, some))
     none = np.isneginf(score) & ~(found > -np.inf)  # no score was a number
-    if not _are_close(np.where(none, score, found), score):
+    # Round-off may move one node across a tie.
+    slack = 1.5 / np.maximum(1, np.sum(data.val, axis=-1))
+    if not _are_close(np.where(none, score, found), score, slack):
         return "its best parameters do not score as it states"
     return None
 
 
-def _are_close(found: Any, expected: Any) -> bool:
-    """Tell whether numbers are equal up to the round-off of another compilation."""
+def _are_close(found: Any, expected: Any, slack: Any = 0) -> bool:
+    """Tell whether numbers are equal up to round-off, and infinite or NaN alike."""
     found, expected = np.asarray(found), np.asarray(expected)
-    tolerance = 1e3 * float(jnp.finfo(expected.dtype).eps)
-    return np.allclose(found, expected, tolerance, tolerance, equal_nan=True)
+    size = np.abs(np.where(np.isfinite(expected), expected, 0))
+    with np.errstate(invalid="ignore"):  # of infinities
+        near = np.abs(found - expected) <= 1e-3 * (size + 1e-3) + slack
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    return bool((near | same).all())
 
 
 def is_sound(state: Any, diverged: Int[np.ndarray, "*s"]) -> bool:
