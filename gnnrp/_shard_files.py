@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrp import _writing, checkpoints, records
+from gnnrp import _interrupts, _writing, checkpoints, records
 from gnnrp.datasets import _csr, _files
 from gnnrp.propagation.layouts import Round
 from gnnrp.propagation.sharded import Block
@@ -49,11 +49,12 @@ def writing(folder: Path) -> Iterator[None]:
         msg = f"{str(folder)!r} is not empty; choose another folder"
         raise ValueError(msg)
     _clear(folder)
-    try:
-        yield
-    except BaseException:
-        _clear(folder)  # gigabytes perhaps
-        raise
+    with _interrupts.cleanup(lambda: _clear(folder)):
+        try:
+            yield
+        except BaseException:
+            _clear(folder)  # gigabytes perhaps
+            raise
 
 
 def _clear(folder: Path) -> None:

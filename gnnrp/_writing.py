@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from gnnrp import _interrupts
+
 _SUMS = "sha256.json"
 
 
@@ -50,7 +52,7 @@ def write(path: Path, content: bytes | memoryview) -> None:
     # No other file system can be renamed from. Without the file's own name, since that
     # may be as long as one can be.
     half = path.with_name(f".{secrets.token_hex(8)}.half")
-    with telling(path):
+    with _interrupts.Held(), telling(path):
         file = half.open("xb")
         try:
             with file:

@@ -5,8 +5,6 @@ more where the run is interrupted. What goes on from a checkpoint ends in the sa
 """
 
 import json
-import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import _checks, _orbax, _writing
+from gnnrp import _checks, _interrupts, _orbax, _writing
 
 SECONDS = 60.0  # between two checkpoints
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
@@ -34,8 +32,8 @@ class Keeper:
                 keeper.offer(t, lambda: state)
             keeper.finish(t, lambda: state)
 
-    Within, Ctrl-C waits for the next offer, which is kept before ``KeyboardInterrupt``
-    is raised; a second one does not wait.
+    Within, Ctrl-C waits for the next offer, which is saved before ``KeyboardInterrupt``
+    is raised; a second one does not wait. In a command both hold for SIGTERM too.
     """
 
     def __init__(
@@ -59,28 +57,25 @@ class Keeper:
         self._folder = None if folder is None else Path(folder)
         self._settings, self._seconds = settings, seconds
         self._last, self._cost, self._kept = time.monotonic(), 0.0, -1
-        self._interrupted, self._usual = False, None
+        self._held = _interrupts.Held()
         if self._folder is not None:
             prepare(self._folder)
 
     def __enter__(self) -> "Keeper":
-        """Let Ctrl-C wait, where nobody else has a say in it."""
-        alone = threading.current_thread() is threading.main_thread()
-        usual = signal.getsignal(signal.SIGINT)
-        if self._folder and alone and usual is signal.default_int_handler:
-            self._usual = usual
-            signal.signal(signal.SIGINT, self._interrupt)
+        """Let Ctrl-C wait for an offer, unless the caller has a handler of its own."""
+        if self._folder is not None:
+            self._held.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Give Ctrl-C back.
+        """Restore the handling of Ctrl-C.
 
         Raises:
-            KeyboardInterrupt: it came after the last offer.
+            KeyboardInterrupt: on Ctrl-C after the last offer.
         """
-        if self._usual is not None:
-            signal.signal(signal.SIGINT, self._usual)
-        if kind is None and self._interrupted:
+        interrupted = self._folder is not None and _interrupts.pending()
+        self._held.release()
+        if kind is None and interrupted:
             raise KeyboardInterrupt(self._told())
 
     def resumed(self, like: Callable[[int], Any]) -> Any:
@@ -101,13 +96,13 @@ class Keeper:
         """Keep a state if it is time; its number t grows from one offer to the next.
 
         Raises:
-            KeyboardInterrupt: it was asked for; the state has been kept.
+            KeyboardInterrupt: on Ctrl-C, after saving the state.
         """
         if self._folder is None:
             return
         waited = time.monotonic() - self._last
         due = waited >= max(self._seconds, _LEAST_RATIO * self._cost)
-        due, interrupted = agreed(due, self._interrupted)
+        due, interrupted = agreed(due, _interrupts.pending())
         if due or interrupted:
             self.finish(t, make)
         if interrupted:
@@ -125,11 +120,6 @@ class Keeper:
 
     def _told(self) -> str:
         return f"interrupted; kept at {self._kept:,} in {self._folder}"
-
-    def _interrupt(self, *_: object) -> None:
-        if self._interrupted:
-            raise KeyboardInterrupt
-        self._interrupted = True
 
 
 def prepare(folder: Path) -> None:

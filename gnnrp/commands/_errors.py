@@ -1,0 +1,36 @@
+"""Errors of a command in one sentence, with the exit status."""
+
+import re
+
+BAD_INPUT, UNEXPECTED = 2, 1
+_EXPECTED = (ValueError, TypeError, OSError, RuntimeError)
+
+
+class UsageError(Exception):
+    """Flags that cannot be read."""
+
+
+def sentence(error: Exception) -> tuple[str, int]:
+    """Return what is wrong in one sentence, and the exit status.
+
+    An error whose class the package does not raise on purpose is called unexpected.
+    """
+    if isinstance(error, MemoryError):
+        reason = one_line(str(error)) or "no more could be allocated"
+        return (
+            f"not enough memory ({reason}); choose a smaller data set or smaller "
+            "settings, or set --max-memory to have too large ones refused at once"
+        ), BAD_INPUT
+    text = one_line(str(error))
+    if text and isinstance(error, (UsageError, *_EXPECTED)):
+        return text, BAD_INPUT
+    name = type(error).__name__
+    return (
+        f"unexpected error ({f'{name}: {text}' if text else name}); --debug shows the "
+        "traceback"
+    ), UNEXPECTED
+
+
+def one_line(text: str) -> str:
+    """Return the start of a text without box drawing, in one line."""
+    return " ".join(re.sub(r"[\u2500-\u257f]", " ", text[:100_000]).split())
