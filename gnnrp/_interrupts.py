@@ -63,7 +63,7 @@ class Held:
         """Replace the handlers, unless an outer block has."""
         global _pending
         if threading.current_thread() is threading.main_thread():
-            if signal.getsignal(signal.SIGINT) is not _note:
+            if _note not in map(signal.getsignal, _WORDS):  # the outermost block
                 _pending = None
             # SIGINT comes last: from then on, nothing is raised in here.
             for number in (signal.SIGTERM, signal.SIGINT):

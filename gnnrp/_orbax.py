@@ -13,27 +13,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gnnrp import _text
+
 KEPT = 2
 
 
 @contextlib.contextmanager
 def manager(folder: Path, ocp: Any) -> Iterator[Any]:
-    """Open a folder; orbax's own lines are kept back, as what matters is raised.
+    """Open a folder and hide what orbax logs, since errors are raised.
 
-    It tells of a half-written checkpoint that it removes, the work of a kill, and of
-    a damaged one, which `reading` names.
+    It logs a half-written checkpoint that it removes after a kill, and a damaged one,
+    which `reading` names.
     """
     options = ocp.CheckpointManagerOptions(
         max_to_keep=KEPT, enable_async_checkpointing=False
     )
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with ocp.CheckpointManager(folder.absolute(), options=options) as opened:
-            yield opened
-    finally:
-        logger.setLevel(level)
+    with (
+        _text.quiet(logging.getLogger("absl")),
+        ocp.CheckpointManager(folder.absolute(), options=options) as opened,
+    ):
+        yield opened
 
 
 @contextlib.contextmanager

@@ -49,11 +49,16 @@ def writing(folder: Path) -> Iterator[None]:
         msg = f"{str(folder)!r} is not empty; choose another folder"
         raise ValueError(msg)
     _clear(folder)
-    with _interrupts.cleanup(lambda: _clear(folder)):
+
+    def undo() -> None:
+        if not (folder / _TABLE).exists():  # else all parts are there
+            _clear(folder)  # gigabytes perhaps
+
+    with _interrupts.cleanup(undo):
         try:
             yield
         except BaseException:
-            _clear(folder)  # gigabytes perhaps
+            undo()
             raise
 
 

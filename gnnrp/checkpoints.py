@@ -4,9 +4,11 @@ A driver offers its state between steps; ``Keeper`` writes it now and then, and 
 more where the run is interrupted. What goes on from a checkpoint ends in the same bits.
 """
 
+import contextlib
 import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import _checks, _interrupts, _orbax, _writing
+from gnnrp import _checks, _disk, _interrupts, _orbax, _writing
 
 SECONDS = 60.0  # between two checkpoints
+_FILES = 48  # of a checkpoint at most, beside its arrays, of a block each
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
 
 
@@ -57,24 +60,30 @@ class Keeper:
         self._folder = None if folder is None else Path(folder)
         self._settings, self._seconds = settings, seconds
         self._last, self._cost, self._kept = time.monotonic(), 0.0, -1
-        self._held = _interrupts.Held()
+        self._held, self._lock = _interrupts.Held(), contextlib.ExitStack()
         if self._folder is not None:
             prepare(self._folder)
 
     def __enter__(self) -> "Keeper":
-        """Let Ctrl-C wait for an offer, unless the caller has a handler of its own."""
+        """Lock the folder, and let Ctrl-C wait for an offer.
+
+        Raises:
+            OSError: another run uses the folder.
+        """
         if self._folder is not None:
+            _lock(self._folder, self._lock)
             self._held.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Restore the handling of Ctrl-C.
+        """Unlock the folder, and restore the handling of Ctrl-C.
 
         Raises:
             KeyboardInterrupt: on Ctrl-C after the last offer.
         """
         interrupted = self._folder is not None and _interrupts.pending()
         self._held.release()
+        self._lock.close()
         if kind is None and interrupted:
             raise KeyboardInterrupt(self._told())
 
@@ -133,6 +142,41 @@ def prepare(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
+def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
+    """Lock a folder until the stack is closed, by the first process of a run.
+
+    Raises:
+        OSError: another run uses the folder; in all processes alike.
+    """
+    error = None
+    if jax.process_index() == 0:
+        try:
+            stack.enter_context(_disk.locked(folder))
+        except OSError as refused:
+            error = refused
+    (failed,) = agreed(error is not None)
+    if failed:
+        msg = f"the first process of this run could not lock {str(folder)!r}"
+        raise error or BlockingIOError(msg)
+
+
+@contextlib.contextmanager
+def _room(folder: Path, state: Any) -> Iterator[None]:
+    """Refuse a full disk before orbax runs into it.
+
+    Orbax closes its event loop at the first error, and threads that still write then
+    print tracebacks.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if jax.process_count() == 1:  # else each writes a share
+        folder.mkdir(parents=True, exist_ok=True)
+        blocks = _FILES * os.statvfs(folder).f_frsize
+        _disk.reserve(folder, blocks + sum(x.nbytes for x in jax.tree.leaves(state)))
+    yield
+
+
 def latest(folder: Path) -> int | None:
     """Return the number of the last state in a folder, None where there is none."""
     # Processes that share the folder may look before and after it is made.
@@ -159,7 +203,11 @@ def save(folder: Path, t: int, state: Any, settings: dict[str, Any]) -> None:
     """
     import orbax.checkpoint as ocp
 
-    with _orbax.writing(folder, t), _orbax.manager(folder, ocp) as manager:
+    with (
+        _orbax.writing(folder, t),
+        _room(folder, state),
+        _orbax.manager(folder, ocp) as manager,
+    ):
         manager.save(
             t,
             args=ocp.args.Composite(

@@ -18,10 +18,15 @@ def run() -> "NoReturn":
     and standard output empty or whole.
     """
     _interrupts.install()
+    from gnnrp.commands import _errors
+
+    _errors.silence_threads()
     try:
         status = main()
     except SystemExit as stop:  # after help
         status = stop.code if isinstance(stop.code, int) else 0
+    except Exception:
+        status = _errors.show_traceback()
     _interrupts.leave(status)
 
 

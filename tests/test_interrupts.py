@@ -54,13 +54,19 @@ def wait_for_handlers(process):
 
 
 def comparable(out):
-    """Return the numbers of a record, or the lines of a text without its seconds."""
-    if not out.startswith("{"):
-        return re.sub(r"\d+\.\d s", "", out)
-    record = json.loads(out)
-    for changing in ("seconds", "peak_memory_bytes", "command"):
-        record.pop(changing, None)
-    return record
+    """Return the numbers of a record, or a text, without the seconds."""
+    return without_seconds(json.loads(out)) if out[:1] == "{" else without_seconds(out)
+
+
+def without_seconds(found):
+    if isinstance(found, str):
+        return re.sub(r"\d+\.\d s", "", found)
+    if isinstance(found, list):
+        return [without_seconds(each) for each in found]
+    if not isinstance(found, dict):
+        return found
+    changing = {"seconds", "peak_memory_bytes", "command"}
+    return {k: without_seconds(v) for k, v in found.items() if k not in changing}
 
 
 def check_stopped(process, number, out, errors, folder):

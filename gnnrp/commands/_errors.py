@@ -1,6 +1,13 @@
 """Errors of a command in one sentence, with the exit status."""
 
+import logging
 import re
+import sys
+import threading
+import traceback
+import warnings
+
+from gnnrp.commands import streams
 
 BAD_INPUT, UNEXPECTED = 2, 1
 _EXPECTED = (ValueError, TypeError, OSError, RuntimeError)
@@ -29,6 +36,32 @@ def sentence(error: Exception) -> tuple[str, int]:
         f"unexpected error ({f'{name}: {text}' if text else name}); --debug shows the "
         "traceback"
     ), UNEXPECTED
+
+
+def silence_threads() -> None:
+    """Drop the tracebacks that libraries print from threads and callbacks.
+
+    An error that matters to the command is raised in it too, and printed once.
+    """
+    sys.excepthook = sys.unraisablehook = threading.excepthook = _drop
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    warnings.showwarning = _tell_warning
+
+
+def show_traceback() -> int:
+    """Print the traceback of the current error, for --debug; return the exit status."""
+    traceback.print_exc()
+    return UNEXPECTED
+
+
+def _drop(*_: object) -> None:
+    pass
+
+
+def _tell_warning(message: Warning | str, *_: object, **__: object) -> None:
+    streams.tell(f"gnnrp: {message}")
 
 
 def one_line(text: str) -> str:
