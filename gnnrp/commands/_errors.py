@@ -1,4 +1,4 @@
-"""Errors of a command in one sentence, with the exit status."""
+"""Sentences and exit statuses for the errors of a command."""
 
 import logging
 import re
@@ -7,7 +7,7 @@ import threading
 import traceback
 import warnings
 
-from gnnrp.commands import streams
+from gnnrp.commands import _shared, streams
 
 BAD_INPUT, UNEXPECTED = 2, 1
 _EXPECTED = (ValueError, TypeError, OSError, RuntimeError)
@@ -28,6 +28,11 @@ def sentence(error: Exception) -> tuple[str, int]:
             f"not enough memory ({reason}); choose a smaller data set or smaller "
             "settings, or set --max-memory to have too large ones refused at once"
         ), BAD_INPUT
+    if isinstance(error, AssertionError) and "jax" in sys.modules:
+        try:  # JAX asserts that there is a device, without a reason
+            _shared.check_device()
+        except ValueError as cause:
+            return str(cause), BAD_INPUT
     text = one_line(str(error))
     if text and isinstance(error, (UsageError, *_EXPECTED)):
         return text, BAD_INPUT

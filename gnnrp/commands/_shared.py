@@ -105,12 +105,13 @@ def check_device() -> None:
 
     try:
         jax.devices()
-    except (AssertionError, RuntimeError) as error:
+    except (AssertionError, RuntimeError) as error:  # the first without a reason
         platforms = os.environ.get("JAX_PLATFORMS", "")
-        reason = _text.line(str(error) or "no such device is here", 150)
+        reason = _text.line(str(error) or "no such device was found", 150)
         msg = (
-            f"JAX cannot start JAX_PLATFORMS={_text.line(platforms, 40)!r} ({reason}); "
-            "unset it, or set JAX_PLATFORMS=cpu"
+            "JAX cannot start a device of "
+            f"JAX_PLATFORMS={_text.line(platforms, 40)!r} ({reason}); unset it, or set "
+            "JAX_PLATFORMS=cpu"
         )
         raise ValueError(msg) from error
 
