@@ -96,8 +96,8 @@ def reserve(folder: Path, num_bytes: int) -> None:
                 raise
 
 
-def check_replaceable(path: Path) -> None:
-    """Refuse to replace anything but a regular file.
+def check_regular(path: Path) -> None:
+    """Refuse to read or replace anything but a regular file; it may be absent.
 
     Raises:
         OSError: a pipe, a device, a folder, or another special file is there.

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -52,14 +53,15 @@ def write(path: Path, content: bytes | memoryview) -> None:
     # No other file system can be renamed from. Without the file's own name, since that
     # may be as long as one can be.
     half = path.with_name(f".{secrets.token_hex(8)}.half")
-    with _interrupts.Held(), telling(path):
+    remove = functools.partial(half.unlink, missing_ok=True)
+    with _interrupts.Held(), _interrupts.cleanup(remove), telling(path):
         file = half.open("xb")
         try:
             with file:
                 file.write(content)
             half.replace(path)
         except BaseException:
-            half.unlink(missing_ok=True)
+            remove()
             raise
 
 

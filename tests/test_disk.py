@@ -144,5 +144,5 @@ def test_only_a_regular_file_is_replaced(kind, tmp_path):
     else:
         path.symlink_to("/dev/full")
     with pytest.raises(OSError, match="is not a regular file; remove it"):
-        _disk.check_replaceable(path)
-    _disk.check_replaceable(tmp_path / "new")
+        _disk.check_regular(path)
+    _disk.check_regular(tmp_path / "new")

@@ -13,6 +13,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from gnnrp import _interrupts
+
 INTERRUPTS = int(os.environ.get("GNNRP_INTERRUPTS", "10"))  # a hundred: ten minutes
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 KEPT = r"; kept at [\d,]+ in run/checkpoints; go on by --resume"
@@ -34,13 +36,134 @@ def start(line, folder, code="from gnnrp import cli; cli.run()"):
     home = {"GNNRP_DATA": "", "XDG_CACHE_HOME": str(folder / "none")}
     home["MPLCONFIGDIR"] = mpl.get_cachedir()  # or it looks for all fonts each time
     return subprocess.Popen(
-        [sys.executable, "-c", code, *line.split()],
+        [sys.executable, "-c", code, *line],
         cwd=folder,
         env=os.environ | home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+MOMENTS = """
+import atexit, os, signal, sys
+
+number, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
+
+def send():
+    os.kill(os.getpid(), number)
+    os.kill(os.getpid(), number)
+
+class Importing:
+    def find_spec(self, name, *_):
+        if moment == f"import {name}":
+            send()
+
+class Dropped:
+    def __del__(self):
+        send()
+
+def callback(*_, **__):
+    import jax
+
+    def called(x):
+        send()
+        return x
+
+    jit = jax.jit(lambda x: jax.pure_callback(called, x, x))
+    return jax.block_until_ready(jit(1.0))
+
+from gnnrp import _text, cli
+
+escape = _text.escape
+if moment == "print":
+    _text.escape = lambda text: send() or escape(text)
+if moment == "exit":
+    atexit.register(send)
+if moment in {"callback", "destructor"}:
+    from gnnrp import datasets
+    datasets.names = callback if moment == "callback" else Dropped
+sys.meta_path.insert(0, Importing())
+cli.run()
+"""
+
+
+@pytest.mark.parametrize("number", WORDS)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "import tyro",
+        "import numpy",
+        pytest.param("import jax", marks=pytest.mark.slow),
+        pytest.param("import scipy.sparse", marks=pytest.mark.slow),
+        pytest.param("callback", marks=pytest.mark.slow),
+        pytest.param("destructor", marks=pytest.mark.slow),
+        "print",
+        pytest.param("exit", marks=pytest.mark.slow),
+    ],
+)
+def test_two_signals_at_a_chosen_moment_end_a_command_in_one_sentence(
+    moment, number, tmp_path
+):
+    line = ["datasets", "--json", "--quiet"]
+    process = start([str(int(number)), moment, *line], tmp_path, MOMENTS)
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + number
+    assert errors == f"gnnrp: {WORDS[number]}\n"
+    if moment in {"print", "exit"}:
+        assert len(json.loads(out)["datasets"]) == 19
+    else:
+        assert out == ""
+
+
+def test_a_signal_that_was_ignored_stays_ignored(tmp_path):
+    code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + MOMENTS
+    line = [str(int(signal.SIGINT)), "import numpy", "datasets", "--json", "--quiet"]
+    process = start(line, tmp_path, code)
+    out, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    assert len(json.loads(out)["datasets"]) == 19
+
+
+def test_ctrl_c_waits_for_the_end_of_the_outermost_block():
+    reached = []
+
+    def work():
+        with _interrupts.Held():
+            with _interrupts.Held():
+                os.kill(os.getpid(), signal.SIGINT)
+            reached.append("inner")
+            assert _interrupts.pending()
+        reached.append("outer")
+
+    usual = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert reached == ["inner"]
+    assert not _interrupts.pending()
+    assert usual == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+
+
+def test_ctrl_c_during_an_error_is_not_lost():
+    def work():
+        with _interrupts.Held():
+            os.kill(os.getpid(), signal.SIGINT)
+            raise ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def test_a_handler_of_the_caller_is_left_alone():
+    received = []
+    usual = signal.signal(signal.SIGINT, lambda *_: received.append(1))
+    try:
+        with _interrupts.Held():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert received == [1]
+            assert not _interrupts.pending()
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def wait_for_handlers(process):
@@ -87,7 +210,7 @@ class Lives:
         self.whole, self.span = {}, {}
         for name, line in LINES.items():
             (folder / name).mkdir()
-            process = start(line, folder / name)
+            process = start(line.split(), folder / name)
             wait_for_handlers(process)
             began = time.monotonic()
             out, errors = process.communicate()
@@ -100,7 +223,7 @@ class Lives:
 def interrupt(name, folder, moment, numbers):
     """Send signals to a command at a moment; return it, its output, and its errors."""
     line = LINES[name] + (" --resume" if (folder / "run").exists() else "")
-    process = start(line, folder)
+    process = start(line.split(), folder)
     wait_for_handlers(process)
     try:
         process.wait(moment)
@@ -139,6 +262,8 @@ def test_a_signal_at_any_moment_ends_a_command_in_one_sentence(tmp_path):
             (folder / "run").rename(tmp_path / f"finished {tried}")
     for folder in tmp_path.glob("* [0-9]*/run"):
         name = folder.parent.name.rsplit(" ", 1)[0]
-        out, errors = start(f"{LINES[name]} --resume", folder.parent).communicate()
+        out, errors = start(
+            [*LINES[name].split(), "--resume"], folder.parent
+        ).communicate()
         assert errors == ""
         assert comparable(out) == lives.whole[name]

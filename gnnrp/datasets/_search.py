@@ -137,7 +137,7 @@ def _fetch_file(url: str, folder: Path, file: str, *, progress: bool) -> None:
     # Not at the top: it loads slowly, and few calls need it.
     import pooch
 
-    _disk.check_replaceable(folder / file)
+    _disk.check_regular(folder / file)
     if progress:
         print(_text.line(f"fetching {url} to {folder / file}"), file=sys.stderr)
     # Without it, pooch 1.8.0 waits for a silent server for ever. Any, since pooch's own
