@@ -95,7 +95,7 @@ class Held:
 
 
 def pending() -> bool:
-    """Tell whether a signal waits for the end of a held block of this thread."""
+    """Return whether a signal waits for the end of a held block of this thread."""
     in_main = threading.current_thread() is threading.main_thread()
     return in_main and _pending is not None
 

@@ -18,7 +18,7 @@ class UsageError(Exception):
 
 
 def sentence(error: Exception) -> tuple[str, int]:
-    """Return what is wrong in one sentence, and the exit status.
+    """Return the sentence and the exit status for an error.
 
     An error whose class the package does not raise on purpose is called unexpected.
     """
