@@ -12,17 +12,19 @@ if TYPE_CHECKING:
 
 
 def run() -> "NoReturn":
-    """Run the command line as this process, and end it with the exit status.
+    """Run the command line of this process, and end it with the exit status.
 
     Ctrl-C (130) and SIGTERM (143) end it at any moment: one sentence on standard error,
     and standard output empty or whole.
     """
+    import sys
+
     _interrupts.install()
     from gnnrp.commands import _errors
 
     _errors.silence_threads()
     try:
-        status = main()
+        status = main(sys.argv[1:])
     except SystemExit as stop:  # after help
         status = stop.code if isinstance(stop.code, int) else 0
     except Exception:
@@ -31,7 +33,7 @@ def run() -> "NoReturn":
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
-    """Run the command line and return the exit status.
+    """Run a command line and return the exit status; without one, see ``run``.
 
     0: success; 1: an unexpected error; 2: bad flags or data; 130: interrupted; 143:
     terminated. All but the first print one sentence on standard error.
@@ -39,9 +41,12 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
     Raises:
         Exception: any error, with --debug.
     """
+    if arguments is None:
+        run()
+    from gnnrp import _text
     from gnnrp.commands import _errors, _flags, streams
 
-    debug = False
+    debug, limit = False, _text.LIMIT
     try:
         streams.prepare()
         command = _flags.parse(arguments)
@@ -56,9 +61,10 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
         if debug:
             raise
         sentence, status = _errors.sentence(error)
+        limit = getattr(error, "message_limit", limit)
     else:
         return 0
-    streams.tell(f"gnnrp: {sentence}")
+    streams.tell(f"gnnrp: {sentence}", limit)
     return status
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -334,6 +335,18 @@ def test_a_folder_of_data_cannot_act_on_the_terminal(tmp_path, capsys, monkeypat
     assert told.isprintable()
 
 
+def test_the_address_of_a_missing_file_is_printed_whole(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GNNRP_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/nowhere")
+    line = ["rp", "--dataset", "cora", "--no-download", "--json"]
+    assert cli.main(line) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"fetch https://\S+/ind\.cora\.x by hand into /nowhere/", told)
+    monkeypatch.setenv("GNNRP_DATA", "/".join("x" * 200))
+    assert cli.main(line) == 2
+    assert len(capsys.readouterr().err.strip()) <= 300
+
+
 @pytest.mark.parametrize(
     ("error", "status", "told"),
     [
@@ -404,7 +417,7 @@ def test_a_figure_replaces_nothing_but_a_file(command, kind, tmp_path, capsys):
 def test_the_warnings_of_libraries_are_one_line_each(tmp_path):
     code = "import warnings\nfrom gnnrp import cli, datasets\n"
     code += "def names(): warnings.warn('several\\nlines \\x1b[31m'); return ['sbm']\n"
-    code += "datasets.names = names\ncli.run()"
+    code += "datasets.names = names\ncli.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "datasets", "--quiet"],
         cwd=tmp_path,

@@ -169,7 +169,7 @@ url, _hashes.SHA256["tolokers.npz"] = sys.argv[1:3]
 (source,) = catalog.SOURCES["tolokers"]
 catalog.SOURCES["tolokers"] = (source._replace(urls=(url,)),)
 sys.argv[1:] = sys.argv[3:]
-cli.run()
+cli.main()
 """
 
 

@@ -32,7 +32,7 @@ LINES = {
 }
 
 
-def start(line, folder, code="from gnnrp import cli; cli.run()"):
+def start(line, folder, code="from gnnrp import cli; cli.main()"):
     home = {"GNNRP_DATA": "", "XDG_CACHE_HOME": str(folder / "none")}
     home["MPLCONFIGDIR"] = mpl.get_cachedir()  # or it looks for all fonts each time
     return subprocess.Popen(
@@ -84,7 +84,7 @@ if moment in {"callback", "destructor"}:
     from gnnrp import datasets
     datasets.names = callback if moment == "callback" else Dropped
 sys.meta_path.insert(0, Importing())
-cli.run()
+cli.main()
 """
 
 

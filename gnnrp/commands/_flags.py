@@ -44,7 +44,7 @@ _PLAIN = {
 """What Python and tyro say of values, and how it is said here."""
 
 
-def parse(arguments: Sequence[str] | None) -> Command | None:
+def parse(arguments: Sequence[str]) -> Command | None:
     """Return the command that the arguments describe; None after the version.
 
     Raises:
@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str] | None) -> Command | None:
         OSError: the version or the help cannot be printed.
         SystemExit: after the help.
     """
-    if (sys.argv[1:] if arguments is None else list(arguments)) == ["--version"]:
+    if list(arguments) == ["--version"]:
         streams.show(f"gnnrp {metadata.version('gnnrp')}")
         return None
     complaint = io.StringIO()
@@ -73,8 +73,7 @@ def parse(arguments: Sequence[str] | None) -> Command | None:
     except SystemExit as stop:
         if stop.code in {0, None}:
             raise
-        given = sys.argv[1:] if arguments is None else arguments
-        told = _unknown(given) or _complaint(complaint.getvalue())
+        told = _unknown(arguments) or _complaint(complaint.getvalue())
         raise UsageError(told) from None
 
 

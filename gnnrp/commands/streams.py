@@ -101,10 +101,10 @@ def printing() -> Iterator[None]:
         raise OSError(msg) from error
 
 
-def tell(text: str) -> None:
+def tell(text: str, limit: int = _text.LIMIT) -> None:
     """Print a line on standard error; where that fails, nobody reads it."""
     try:
-        print(_text.line(text), file=sys.stderr, flush=True)
+        print(_text.line(text, limit), file=sys.stderr, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 

@@ -16,6 +16,16 @@ from gnnrp.datasets.catalog import SOURCES, Source
 VARIABLE = "GNNRP_DATA"
 
 
+class MissingFilesError(FileNotFoundError):
+    """Files that are not here, with the remedy.
+
+    A command prints up to ``message_limit`` characters of the message, so that addresses
+    stay whole, unless it quotes a path that is long or not plain text.
+    """
+
+    message_limit = _text.LIMIT
+
+
 def cache() -> Path:
     """Return the folder that downloads go to, which need not exist."""
     return Path(platformdirs.user_cache_dir("gnnrp"))
@@ -106,7 +116,7 @@ def refuse(
         to_cache: advise to put it there.
 
     Raises:
-        FileNotFoundError: always.
+        MissingFilesError: always.
     """
     source, file = _nearest(name, root)
     places = ", ".join(str(base) for base in bases(root))
@@ -125,7 +135,10 @@ def refuse(
         f"{remedy} {into} pass the folder that holds it as root (--data-dir) or in "
         f"the environment variable {VARIABLE}"
     )
-    raise FileNotFoundError(msg) from cause
+    missing = MissingFilesError(msg)
+    if all(_text.line(path, 100) == path for path in (places, str(place))):
+        missing.message_limit = 2 * _text.LIMIT
+    raise missing from cause
 
 
 def _fetch_file(url: str, folder: Path, file: str, *, progress: bool) -> None:
