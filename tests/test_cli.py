@@ -335,7 +335,7 @@ def test_a_folder_of_data_cannot_act_on_the_terminal(tmp_path, capsys, monkeypat
     assert told.isprintable()
 
 
-def test_the_address_of_a_missing_file_is_printed_whole(tmp_path, capsys, monkeypatch):
+def test_the_address_of_a_missing_file_is_printed_whole(capsys, monkeypatch):
     monkeypatch.setenv("GNNRP_DATA", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/nowhere")
     line = ["rp", "--dataset", "cora", "--no-download", "--json"]

@@ -19,8 +19,8 @@ VARIABLE = "GNNRP_DATA"
 class MissingFilesError(FileNotFoundError):
     """Files that are not here, with the remedy.
 
-    A command prints up to ``message_limit`` characters of the message, so that addresses
-    stay whole, unless it quotes a path that is long or not plain text.
+    A command prints ``message_limit`` characters of the message at most: more, so that
+    an address stays whole, if all paths in it are short plain text.
     """
 
     message_limit = _text.LIMIT
