@@ -12,19 +12,21 @@ import the one you need:
 - ``gnnrp.metrics``, ``gnnrp.plotting``: scores on device; figures from records.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 __all__ = ["ResidualPropagation"]
 __version__ = "0.1.0"
 
+# Of the standard library nothing is imported here: a command handles Ctrl-C only after
+# this module.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gnnrp.estimator import ResidualPropagation
 else:  # unseen by type checkers, which would take any name for one of ours
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         # JAX is only imported by who asks for the estimator.
         if name in __all__:
+            import importlib
+
             return getattr(importlib.import_module("gnnrp.estimator"), name)
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -8,19 +8,42 @@ is no function, no map, or an array of another type.
 import difflib
 import numbers
 import operator
+import reprlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gnnrp import _text
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 3
+_REPR.maxtuple = _REPR.maxlist = _REPR.maxdict = _REPR.maxset = 12
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
+_SHOWN = 80  # characters of a value in a message
+
 
 def shown(value: Any) -> str:
-    """Return a value as it stands in a sentence: short, and on one line."""
+    """Return a value for a message: short, on one line, without control characters.
+
+    Of large containers only a part is visited.
+    """
     if getattr(value, "shape", ()) != () or hasattr(value, "nnz"):
         return f"{type(value).__name__} of shape {value.shape}"
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # Python refuses to spell very large integers
+        text = f"too large an {type(value).__name__}"
+    return _text.line(" ".join(text.split()), _SHOWN)
+
+
+def _figure(value: Any) -> str:
+    """Return a number for a message, as ``str`` does, but of bounded length."""
+    try:
+        return _text.line(str(value), _SHOWN)
+    except ValueError:
+        return shown(value)
 
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
@@ -61,7 +84,7 @@ def at_least(name: str, value: Any, minimum: float) -> None:
     """
     number(name, value)
     if not value >= minimum:
-        msg = f"{name} must be at least {minimum}, got {value}"
+        msg = f"{name} must be at least {minimum}, got {_figure(value)}"
         raise ValueError(msg)
 
 
@@ -84,10 +107,10 @@ def count(
         msg = f"{name} must be a whole number, got {shown(value)}"
         raise ValueError(msg)
     if found < minimum:
-        msg = f"{name} must be at least {minimum}, got {found}"
+        msg = f"{name} must be at least {minimum}, got {_figure(found)}"
         raise ValueError(msg)
     if found > maximum:
-        msg = f"{name} must be at most {maximum}, got {found}"
+        msg = f"{name} must be at most {maximum}, got {_figure(found)}"
         raise ValueError(msg)
     return found
 
@@ -100,7 +123,7 @@ def inside(name: str, value: Any, low: float, high: float) -> None:
     """
     number(name, value)
     if not low <= value <= high:
-        msg = f"{name} must lie in [{low}, {high}], got {value}"
+        msg = f"{name} must lie in [{low}, {high}], got {_figure(value)}"
         raise ValueError(msg)
 
 
@@ -112,7 +135,7 @@ def positive(name: str, value: Any) -> None:
     """
     number(name, value)
     if not 0 < value < np.inf:
-        msg = f"{name} must be positive and finite, got {value}"
+        msg = f"{name} must be positive and finite, got {_figure(value)}"
         raise ValueError(msg)
 
 

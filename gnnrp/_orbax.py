@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gnnrp import _writing
+from gnnrp import _text, _writing
 
 KEPT = 2
 HALF = ".half"
@@ -21,15 +21,12 @@ HALF = ".half"
 
 @contextlib.contextmanager
 def manager(ocp: Any) -> Iterator[Any]:
-    """Open orbax's reader and writer, without its lines: what matters is raised."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as opened:
-            yield opened
-    finally:
-        logger.setLevel(level)
+    """Open orbax and hide what it logs, since errors are raised."""
+    with (
+        _text.quiet(logging.getLogger("absl")),
+        ocp.Checkpointer(ocp.StandardCheckpointHandler()) as opened,
+    ):
+        yield opened
 
 
 @contextlib.contextmanager

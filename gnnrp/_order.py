@@ -5,8 +5,6 @@ Reverse Cuthill-McKee puts neighbors near each other; clusters of a spectral emb
 each in that order, do so better where the graph has communities.
 """
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,7 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.csgraph
 from jaxtyping import Float, Int
-from scipy.cluster.vq import kmeans2
+from scipy.cluster.vq import vq
 
 from gnnrp._spmm_rules import KERNELS, Pattern
 
@@ -117,14 +115,28 @@ def _clusters(
     """Return the nearest of k means, which a sample of the points gives."""
     rng = np.random.default_rng(0)
     sample = rng.choice(len(points), min(len(points), 40 * num_clusters), replace=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # an empty cluster does no harm
-        means, _ = kmeans2(
-            points[sample], num_clusters, iter=5, minit="points", rng=rng
-        )
+    seen = points[sample]
+    means = seen[rng.choice(len(sample), num_clusters, replace=False)]
+    for _ in range(5):
+        means = _moved(means, seen)
     half = np.sum(means**2, axis=1) / 2
     label = np.empty(len(points), np.int64)
     for start in range(0, len(points), 2**14):
         block = slice(start, start + 2**14)
         label[block] = np.argmax(points[block] @ means.T - half, axis=1)
     return label
+
+
+def _moved(
+    means: Float[np.ndarray, "k d"], points: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, "k d"]:
+    """Return a step of k-means; an empty cluster keeps its mean.
+
+    ``kmeans2`` of scipy warns of that one, and silencing it would change the filters of
+    all threads.
+    """
+    nearest = vq(points, means)[0]
+    pattern = (np.ones(len(points), points.dtype), (nearest, np.arange(len(points))))
+    sums = scipy.sparse.csr_array(pattern, shape=(len(means), len(points))) @ points
+    counts = np.bincount(nearest, minlength=len(means))[:, None]
+    return np.where(counts > 0, sums / np.maximum(counts, 1), means).astype(means.dtype)

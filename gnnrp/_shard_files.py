@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrp import _checks, _writing, checkpoints, metrics, records
+from gnnrp import _checks, _interrupts, _writing, checkpoints, metrics, records
 from gnnrp.datasets import _csr, _files, _part_nodes
 from gnnrp.propagation import borders, layouts
 from gnnrp.propagation.sharded import Block
@@ -68,11 +68,17 @@ def writing(folder: Path) -> Iterator[None]:
         msg = f"{str(folder)!r} is not empty; choose another folder"
         raise ValueError(msg)
     _clear(folder)
-    try:
-        yield
-    except BaseException:
-        _clear(folder)  # gigabytes perhaps
-        raise
+
+    def undo() -> None:
+        if not (folder / _TABLE).exists():  # else all parts are there
+            _clear(folder)  # gigabytes perhaps
+
+    with _interrupts.cleanup(undo):
+        try:
+            yield
+        except BaseException:
+            undo()
+            raise
 
 
 def _clear(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -12,6 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
+
+from gnnrp import _interrupts
 
 _MANIFEST = "manifest.json"
 _MOST_BYTES = 2**28  # of a manifest
@@ -53,14 +56,15 @@ def write(path: Path, content: bytes | memoryview) -> None:
     # No other file system can be renamed from. Without the file's own name, since that
     # may be as long as one can be.
     half = path.with_name(f".{secrets.token_hex(8)}.half")
-    with telling(path):
+    remove = functools.partial(half.unlink, missing_ok=True)
+    with _interrupts.Held(), _interrupts.cleanup(remove), telling(path):
         file = half.open("xb")
         try:
             with file:
                 file.write(content)
             half.replace(path)
         except BaseException:
-            half.unlink(missing_ok=True)
+            remove()
             raise
 
 

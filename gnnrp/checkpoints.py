@@ -14,8 +14,7 @@ driver do not see the change: no secret signs the seal.
 
 import contextlib
 import json
-import signal
-import threading
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,9 +24,10 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import _checks, _fingerprint, _orbax, _writing
+from gnnrp import _checks, _disk, _fingerprint, _interrupts, _orbax, _writing
 
 SECONDS = 60.0  # between two checkpoints
+_FILES = 48  # of a checkpoint at most, beside its arrays, of a block each
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
 
 
@@ -86,8 +86,8 @@ class Keeper:
                 keeper.offer(t, lambda: state)
             keeper.finish(t, lambda: state)
 
-    Within, Ctrl-C waits for the next offer, which is kept before ``KeyboardInterrupt``
-    is raised; a second one does not wait.
+    Within, Ctrl-C waits for the next offer, which is saved before ``KeyboardInterrupt``
+    is raised; a second one does not wait. In a command both hold for SIGTERM too.
     """
 
     def __init__(
@@ -117,28 +117,31 @@ class Keeper:
         self._settings, self._seconds = settings, seconds
         self._journal = journal or Journal(None)
         self._last, self._cost, self._kept = time.monotonic(), 0.0, -1
-        self._interrupted, self._usual = False, None
+        self._held, self._lock = _interrupts.Held(), contextlib.ExitStack()
         if self._folder is not None:
             prepare(self._folder)
 
     def __enter__(self) -> "Keeper":
-        """Let Ctrl-C wait, where nobody else has a say in it."""
-        alone = threading.current_thread() is threading.main_thread()
-        usual = signal.getsignal(signal.SIGINT)
-        if self._folder and alone and usual is signal.default_int_handler:
-            self._usual = usual
-            signal.signal(signal.SIGINT, self._interrupt)
+        """Lock the folder, and let Ctrl-C wait for an offer.
+
+        Raises:
+            OSError: another run uses the folder.
+        """
+        if self._folder is not None:
+            _lock(self._folder, self._lock)
+            self._held.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Give Ctrl-C back.
+        """Unlock the folder, and restore the handling of Ctrl-C.
 
         Raises:
-            KeyboardInterrupt: it came after the last offer.
+            KeyboardInterrupt: on Ctrl-C after the last offer.
         """
-        if self._usual is not None:
-            signal.signal(signal.SIGINT, self._usual)
-        if kind is None and self._interrupted:
+        interrupted = self._folder is not None and _interrupts.pending()
+        self._held.release()
+        self._lock.close()
+        if kind is None and interrupted:
             raise KeyboardInterrupt(self._told())
 
     def resumed(
@@ -176,13 +179,13 @@ class Keeper:
         """Keep a state if it is time; its number t grows from one offer to the next.
 
         Raises:
-            KeyboardInterrupt: it was asked for; the state has been kept.
+            KeyboardInterrupt: on Ctrl-C, after saving the state.
         """
         if self._folder is None:
             return
         waited = time.monotonic() - self._last
         due = waited >= max(self._seconds, _LEAST_RATIO * self._cost)
-        due, interrupted = agreed(due, self._interrupted)
+        due, interrupted = agreed(due, _interrupts.pending())
         if due or interrupted:
             self.finish(t, make)
         if interrupted:
@@ -201,11 +204,6 @@ class Keeper:
     def _told(self) -> str:
         return f"interrupted; kept at {self._kept:,} in {self._folder}"
 
-    def _interrupt(self, *_: object) -> None:
-        if self._interrupted:
-            raise KeyboardInterrupt
-        self._interrupted = True
-
 
 def prepare(folder: Path) -> None:
     """Make the folder, or say at once that it cannot be.
@@ -216,6 +214,41 @@ def prepare(folder: Path) -> None:
     _writing.try_folder(folder)
     with _writing.telling(folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
+    """Lock a folder until the stack is closed, by the first process of a run.
+
+    Raises:
+        OSError: another run uses the folder; in all processes alike.
+    """
+    error = None
+    if jax.process_index() == 0:
+        try:
+            stack.enter_context(_disk.locked(folder))
+        except OSError as refused:
+            error = refused
+    (failed,) = agreed(error is not None)
+    if failed:
+        msg = f"the first process of this run could not lock {str(folder)!r}"
+        raise error or BlockingIOError(msg)
+
+
+@contextlib.contextmanager
+def _room(folder: Path, state: Any) -> Iterator[None]:
+    """Refuse a full disk before orbax runs into it.
+
+    Orbax closes its event loop at the first error, and threads that still write then
+    print tracebacks.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if jax.process_count() == 1:  # else each writes a share
+        folder.mkdir(parents=True, exist_ok=True)
+        blocks = _FILES * os.statvfs(folder).f_frsize
+        _disk.reserve(folder, blocks + sum(x.nbytes for x in jax.tree.leaves(state)))
+    yield
 
 
 def latest(folder: Path) -> int | None:
@@ -253,7 +286,11 @@ def save(
 
     folder, leaves = folder.absolute(), _orbax.plain(state)
     half = folder / f"{t}{_orbax.HALF}"
-    with _orbax.writing(folder, t), _orbax.manager(ocp) as manager:
+    with (
+        _orbax.writing(folder, t),
+        _room(folder, state),
+        _orbax.manager(ocp) as manager,
+    ):
         with _together(half):
             folder.mkdir(parents=True, exist_ok=True)
             if jax.process_index() == 0:

@@ -1,150 +1,72 @@
-"""The command line, ``gnnrp``: flags to a command, its errors to one line."""
+"""The command line, ``gnnrp``: a command, its errors in one sentence, its exit status.
 
-import contextlib
-import dataclasses
-import difflib
-import io
-import re
-import sys
-from collections.abc import Sequence
-from importlib import metadata
-from typing import Any
+Almost nothing is imported before ``run`` handles Ctrl-C and SIGTERM.
+"""
 
-import tyro
+from gnnrp import _interrupts
 
-from gnnrp.commands import COMMANDS, Command, streams
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code.
+def run() -> "NoReturn":
+    """Run the command line of this process, and end it with the exit status.
 
-    0: done; 2: bad flags or data, told in one line on standard error; 130: interrupted.
+    Ctrl-C (130) and SIGTERM (143) end it at any moment: one sentence on standard error,
+    and standard output empty or whole.
+    """
+    import sys
+
+    _interrupts.install()
+    from gnnrp.commands import _errors
+
+    _errors.silence_threads()
+    try:
+        status = main(sys.argv[1:])
+    except SystemExit as stop:  # after help
+        status = stop.code if isinstance(stop.code, int) else 0
+    except Exception:
+        status = _errors.show_traceback()
+    _interrupts.leave(status)
+
+
+def main(arguments: "Sequence[str] | None" = None) -> int:
+    """Run a command line and return the exit status; without one, see ``run``.
+
+    0: success; 1: an unexpected error; 2: bad flags or data; 130: interrupted; 143:
+    terminated. All but the first print one sentence on standard error.
 
     Raises:
-        ValueError: with --debug, as do the errors below.
-        TypeError: see above.
-        OSError: see above.
-        MemoryError: see above.
-        RuntimeError: see above; the device failed.
+        Exception: any error, with --debug.
     """
+    if arguments is None:
+        run()
+    from gnnrp import _text
+    from gnnrp.commands import _errors, _flags, streams
+
+    debug, limit = False, _text.LIMIT
     try:
         streams.prepare()
-        if (sys.argv[1:] if arguments is None else list(arguments)) == ["--version"]:
-            streams.show(f"gnnrp {metadata.version('gnnrp')}")
+        command = _flags.parse(arguments)
+        if command is None:  # the version was printed
             return 0
-        command = _parse(arguments)
-    except (_UsageError, OSError) as error:
-        streams.tell(f"gnnrp: {error}")
-        return 2
-    try:
-        with streams.warning_lines():
+        debug = command.debug
+        with streams.warning_lines(), streams.collected():
             command.run()
     except KeyboardInterrupt as interruption:
-        kept = str(interruption)
-        told = f"{kept}; go on by --resume" if kept else "interrupted"
-        streams.tell(f"gnnrp: {told}")
-        return 130
-    except (ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
-        if command.debug:
+        sentence, status = _interrupts.stopped(interruption)
+    except Exception as error:
+        if debug:
             raise
-        streams.tell(f"gnnrp: {_one_line(str(error) or repr(error))}")
-        return 2
-    return 0
-
-
-_PLAIN = {
-    "invalid literal for int() with base 10: ": "it takes a whole number, got ",
-    "could not convert string to float: ": "it takes a number, got ",
-    "Could not find valid parse for arguments: ": "it takes whole numbers, got ",
-}
-"""What Python and tyro say of values, and how it is said here."""
-
-
-class _UsageError(Exception):
-    """Flags that cannot be read."""
-
-
-def _parse(arguments: Sequence[str] | None) -> Command:
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint), streams.printing():
-            return tyro.cli(
-                Command,  # pyright: ignore[reportArgumentType]
-                prog="gnnrp",
-                description="Residual propagation: a node classifier without weights.",
-                args=arguments,
-            )
-        sys.exit(0)  # help, whose reader left
-    except SystemExit as stop:
-        if stop.code in {0, None}:
-            raise
-        given = sys.argv[1:] if arguments is None else arguments
-        told = _unknown(given) or _complaint(complaint.getvalue())
-        raise _UsageError(told) from None
-
-
-def _unknown(arguments: Sequence[str]) -> str | None:
-    """Return what is wrong with names of commands and flags, if it is that."""
-    if not arguments or arguments[0].startswith("-"):
-        return f"name a command first: {', '.join(COMMANDS)}; see gnnrp --help"
-    from gnnrp import _checks  # it takes numpy, which help and version do not need
-
-    own = arguments[0]
-    try:
-        _checks.one_of("the command", own, COMMANDS)
-    except ValueError as error:
-        return str(error)
-    flags = {name: _flags(command) for name, command in COMMANDS.items()}
-    for argument in arguments[1:]:
-        flag = argument.partition("=")[0].replace("_", "-")
-        if not re.match(r"--[a-z]", flag) or flag in flags[own]:
-            continue
-        owners = [name for name in COMMANDS if flag in flags[name]]
-        near = difflib.get_close_matches(flag, flags[own], n=1)
-        hint = f"see gnnrp {own} --help"
-        if owners:
-            hint = f"it is a flag of {', '.join(owners)}"
-        elif near:
-            hint = f"did you mean {near[0]}?"
-        return f"{own} has no {flag}; {hint}"
-    return None
-
-
-def _flags(command: Any) -> set[str]:
-    """Return the flags of a command; what is true or false has two."""
-    found = {"--help"}
-    for field in dataclasses.fields(command):
-        name = field.name.replace("_", "-")
-        found |= {f"--{name}", f"--no-{name}"} if field.type is bool else {f"--{name}"}
-    return found
-
-
-def _complaint(box: str) -> str:
-    """Return what a box of tyro says: neither its title nor its advice."""
-    from gnnrp import _checks
-
-    inside = [""]  # the parts between its rules
-    for line in box.splitlines()[1:]:
-        if re.match(r"[ │|]*[─-]{3}", line):
-            inside.append("")
-        else:
-            inside[-1] += f"{line}\n"
-    text = next(filter(None, map(_one_line, inside)), "")
-    if choice := re.match(r"invalid choice '(.*)' for .*'(--.*)'\. .*\((.*)\)", text):
-        value, flag, allowed = choice.groups()
-        try:
-            _checks.one_of(flag, value, re.findall(r"'(.*?)'", allowed))
-        except ValueError as error:
-            return str(error)
-    for words, plain in _PLAIN.items():
-        text = text.replace(words, plain)
-    return text
-
-
-def _one_line(text: str) -> str:
-    """Return the text without box drawing, in one line."""
-    return " ".join(re.sub(r"[\u2500-\u257f]", " ", text).split())
+        sentence, status = _errors.sentence(error)
+        limit = getattr(error, "message_limit", limit)
+    else:
+        return 0
+    streams.tell(f"gnnrp: {sentence}", limit)
+    return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from gnnrp import datasets, memory, presets
+from gnnrp import _text, datasets, memory, presets
 
 _NAMES = {
     "majority": "majority class",
@@ -199,7 +199,7 @@ def dataset_row(name: str, root: Path | None) -> dict[str, Any]:
             row |= {"present": True, "where": str(folder)}
         found = datasets.statistics(datasets.load(name, root, download=False))
     except (ValueError, OSError) as error:
-        return row | {"where": f"not readable: {error}"}
+        return row | {"where": _text.line(f"not readable: {error}")}
     return row | {
         "n": found.num_nodes,
         "e": found.num_edges,

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import threading
 
 import jax
 import numpy as np
@@ -74,6 +75,25 @@ def test_what_a_kill_left_half_written_is_removed_without_a_word(tmp_path):
     assert told == []
     assert not half.exists()
     assert numbers(tmp_path) == [1, 2]
+
+
+def test_runs_in_threads_leave_the_logger_as_it_was(tmp_path):
+    logger = logging.getLogger("absl")
+    before = logger.level
+
+    def run(folder):
+        for t in range(3):
+            with checkpoints.Keeper(folder, SETTINGS, 0) as keeper:
+                keeper.resumed(like)
+                offer(keeper, t)
+
+    threads = [threading.Thread(target=run, args=[tmp_path / str(i)]) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [numbers(tmp_path / str(i))[-1] for i in range(4)] == [2] * 4
+    assert logger.level == before
 
 
 def test_writing_takes_a_fiftieth_of_the_time_at_most(tmp_path, monkeypatch):

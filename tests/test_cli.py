@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -285,3 +286,144 @@ def test_files_with_fewer_edges_than_the_papers_are_told(tmp_path, monkeypatch):
     here = "gnnrp: arxiv has 12 nodes here and 169,343 in the paper; the files may be"
     assert f"{here} incomplete" in told
     assert any("edges here and 1,166,243 in the paper" in line for line in told)
+
+
+HOSTILE = "\x1b]0;title\x07\x9b31m\u202egpj.\u2066"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["rp", "--data-dir", HOSTILE, "--dataset", "cora"],
+        ["rp", "--dataset", HOSTILE],
+        ["rp", "--plot", HOSTILE],
+        ["rp", "--folder", f"/proc/{HOSTILE}"],
+        ["rp", f"--{HOSTILE}"],
+        [HOSTILE],
+        ["rp", "--power", HOSTILE],
+        ["rp", "--max-memory", HOSTILE],
+        ["rp", "--shards", HOSTILE],
+        ["partition", "--parts", "2", "--folder", "f", "--part-of", HOSTILE],
+        ["datasets", "--data-dir", HOSTILE],
+    ],
+)
+@pytest.mark.parametrize("times", [1, 2000])
+def test_foreign_text_cannot_act_on_the_terminal_and_is_short(
+    line, times, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([part.replace(HOSTILE, HOSTILE * times) for part in line]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.isprintable()
+    assert len(told) <= 300
+
+
+def test_a_folder_of_data_cannot_act_on_the_terminal(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / HOSTILE
+    folder.mkdir()
+    (folder / "tolokers.npz").write_bytes(b"not an archive")
+    monkeypatch.setenv("GNNRP_DATA", str(folder))
+    for flags, kind in (([], "table"), (["--json"], "record")):
+        assert cli.main(["datasets", *flags]) == 0
+        printed = capsys.readouterr().out
+        assert printed.replace("\n", "").isprintable(), kind
+        assert r"\u001b]0;title" in printed
+    rows = {row["name"]: row for row in json.loads(printed)["datasets"]}
+    assert HOSTILE in rows["tolokers"]["where"].encode().decode("unicode_escape")
+    assert cli.main(["rp", "--dataset", "tolokers", "--json", "--no-download"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.isprintable()
+
+
+def test_the_address_of_a_missing_file_is_printed_whole(capsys, monkeypatch):
+    monkeypatch.setenv("GNNRP_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/nowhere")
+    line = ["rp", "--dataset", "cora", "--no-download", "--json"]
+    assert cli.main(line) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"fetch https://\S+/ind\.cora\.x by hand into /nowhere/", told)
+    monkeypatch.setenv("GNNRP_DATA", "/".join("x" * 200))
+    assert cli.main(line) == 2
+    assert len(capsys.readouterr().err.strip()) <= 300
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (MemoryError(), 2, "not enough memory (no more could be allocated); choose a"),
+        (MemoryError("Unable to allocate 3 GB"), 2, "memory (Unable to allocate 3 GB)"),
+        (KeyError("\x1bx"), 1, "unexpected error (KeyError: "),
+        (AssertionError(), 1, "unexpected error (AssertionError); --debug shows"),
+        (OSError(), 1, "unexpected error (OSError)"),
+        (RuntimeError("x" * 10**7), 2, "xxx ... xxx"),
+    ],
+)
+def test_an_error_of_any_kind_is_one_sentence(error, status, told, capsys, monkeypatch):
+    def load(*_, **__):
+        raise error
+
+    monkeypatch.setattr("gnnrp.datasets.load", load)
+    assert cli.main(["rp", "--json"]) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("gnnrp: ")
+    assert told in line
+    assert line.isprintable()
+    assert len(line) <= 300
+    with pytest.raises(type(error)):
+        cli.main(["rp", "--json", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("command", "platforms"),
+    [
+        ("rp --json", "cuda"),
+        pytest.param("gntk --json", "cuda", marks=pytest.mark.slow),
+        pytest.param("ntk --json", "nonsense", marks=pytest.mark.slow),
+        pytest.param("partition --parts 2 --folder f", "tpu", marks=pytest.mark.slow),
+    ],
+)
+def test_a_device_that_is_not_here_is_refused_with_the_remedy(
+    command, platforms, tmp_path
+):
+    chosen = {"JAX_PLATFORMS": platforms}
+    done = gnnrp(*command.split(), cwd=tmp_path, environment=chosen)
+    assert done.returncode == 2
+    (told,) = done.stderr.splitlines()
+    beginning = f"gnnrp: JAX cannot start a device of JAX_PLATFORMS={platforms!r} ("
+    assert told.startswith(beginning)
+    assert told.endswith("; unset it, or set JAX_PLATFORMS=cpu")
+    assert len(told) <= 300
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "loop", "link to a pipe", "link to a device"])
+@pytest.mark.parametrize("command", ["rp", "gntk", "ntk"])
+def test_a_figure_replaces_nothing_but_a_file(command, kind, tmp_path, capsys):
+    path, target = tmp_path / "figure.png", tmp_path / "target.png"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        os.mkfifo(target)
+        path.symlink_to(target if kind == "link to a pipe" else "/dev/null")
+    before = path.lstat()
+    assert cli.main([command, "--plot", str(path)]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "the figure cannot go to" in told
+    assert path.lstat() == before
+
+
+def test_the_warnings_of_libraries_are_one_line_each(tmp_path):
+    code = "import warnings\nfrom gnnrp import cli, datasets\n"
+    code += "def names(): warnings.warn('several\\nlines \\x1b[31m'); return ['sbm']\n"
+    code += "datasets.names = names\ncli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "datasets", "--quiet"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stderr == "gnnrp: several lines \\u001b[31m\n"

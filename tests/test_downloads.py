@@ -157,6 +157,53 @@ def test_what_is_interrupted_is_not_taken_for_whole(server, tmp_path, asked):
     assert asked == signal.SIGKILL or left == []
     out, errors = load(server, ("ok", None, tmp_path)).communicate(timeout=60)
     assert out == f"{NODES}\n", errors
+    assert files_in(tmp_path) == [FILE]
+
+
+COMMAND = """
+import sys
+from gnnrp import cli
+from gnnrp.datasets import _hashes, catalog
+
+url, _hashes.SHA256["tolokers.npz"] = sys.argv[1:3]
+(source,) = catalog.SOURCES["tolokers"]
+catalog.SOURCES["tolokers"] = (source._replace(urls=(url,)),)
+sys.argv[1:] = sys.argv[3:]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_stopped_leaves_nothing_in_the_cache(server, tmp_path, asked):
+    digest = hashlib.sha256(server.content).hexdigest()
+    url = f"http://127.0.0.1:{server.server_port}/wait/{FILE}"
+    flags = ["rp", "--dataset", "tolokers", "--json", "--quiet"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, url, digest, *flags],
+        env=os.environ
+        | {"GNNRP_DATA": "", "NO_PROXY": "*", "XDG_CACHE_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.reached.acquire(timeout=60)
+    process.send_signal(asked)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + asked
+    assert errors in {"gnnrp: interrupted\n", "gnnrp: terminated\n"}
+    assert out == ""
+    assert list((tmp_path / "gnnrp" / "tolokers").iterdir()) == []
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused(server, tmp_path):
+    folder = tmp_path / "gnnrp" / "tolokers"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / FILE)
+    out, errors = load(server, ("ok", None, tmp_path)).communicate(timeout=60)
+    assert f"{FILE}' is not a regular file; remove it" in out
+    assert len(out.splitlines()) == 1
+    assert errors == ""
+    assert [path.name for path in folder.iterdir()] == [FILE]
 
 
 def test_two_processes_fill_the_same_cache_at_once(server, tmp_path):

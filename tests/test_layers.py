@@ -7,8 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "types _checks _arrays _tracing _writing _orbax _fingerprint checkpoints memory "
-    "peaks",
+    "types _text _interrupts _disk _checks _arrays _tracing _writing _orbax "
+    "_fingerprint checkpoints memory peaks",
     "spmm _spmm_rules _order _edges",
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -215,6 +216,36 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_last_one_in_use(on_small_disk
         "cannot be written (No space left on device); make room, and go" in done.stdout
     )
     assert done.stderr == "left ['1']\n"
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_during_a_run_is_one_sentence_wherever(on_small_disk):
+    """Room is left for none, one or two checkpoints, in part or whole."""
+    code = (
+        "import contextlib, io, pathlib, shutil, subprocess\n"
+        "flags = '-m gnnrp.cli rp --json --quiet --method iterate --num-steps 300 '\n"
+        "flags += '--checkpoint-seconds 0 --folder run'\n"
+        "for blocks in (1, 8, 20, 50, 80, 110):\n"
+        "    shutil.rmtree('run', ignore_errors=True)\n"
+        "    pathlib.Path('ballast').unlink(missing_ok=True)\n"
+        "    leave(blocks * os.statvfs('.').f_frsize)\n"
+        "    done = subprocess.run([sys.executable, *flags.split()], "
+        "capture_output=True, text=True)\n"
+        "    assert done.returncode == 2, done\n"
+        "    (line,) = done.stderr.splitlines()\n"
+        "    assert 'cannot be written (No space left on device)' in line, line\n"
+        "    assert done.stdout == ''\n"
+        "    whole = [p for p in pathlib.Path('run/checkpoints').iterdir() "
+        "if p.name.isdigit()]\n"
+        "    print(blocks, len(whole), 'checkpoints')\n"
+        "pathlib.Path('ballast').unlink()\n"
+        "done = subprocess.run([sys.executable, *flags.split(), '--resume'], "
+        "capture_output=True, text=True)\n"
+        "assert done.returncode == 0, done\n"
+    )
+    done = on_small_disk(code)
+    assert "1 0 checkpoints" in done.stdout
+    assert re.search(r"110 [12] checkpoints", done.stdout)
 
 
 # What may not be read

@@ -2,10 +2,13 @@
 
 import dataclasses
 import os
+import stat
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+
+from gnnrp import _text
 
 # JAX and scipy are imported by the commands that need them, so that help is instant.
 
@@ -80,6 +83,7 @@ class OnData:
     def load_dataset(self) -> Any:
         from gnnrp import datasets
 
+        check_device()  # before files are fetched and read
         found = datasets.load(
             self.dataset,
             self.data_dir,
@@ -90,6 +94,27 @@ class OnData:
         )
         _tell_differing(found)
         return found if self.split is None else datasets.with_split(found, self.split)
+
+
+def check_device() -> None:
+    """Refuse a choice of devices that JAX cannot start.
+
+    Raises:
+        ValueError: ``JAX_PLATFORMS`` names none, or one that is not here.
+    """
+    import jax
+
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError) as error:  # the first without a reason
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        reason = _text.line(str(error) or "no such device was found", 150)
+        msg = (
+            "JAX cannot start a device of "
+            f"JAX_PLATFORMS={_text.line(platforms, 40)!r} ({reason}); unset it, or set "
+            "JAX_PLATFORMS=cpu"
+        )
+        raise ValueError(msg) from error
 
 
 def _tell_differing(dataset: Any) -> None:
@@ -147,32 +172,46 @@ class Kept(OnData):
 
 
 def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
-    """Return where the figure goes, refused before anything is computed.
+    """Return the path of the figure, or refuse it before anything is computed.
 
     Raises:
         ValueError: it cannot be written there.
     """
     if asked is None and quiet:
         return None
-    from gnnrp import _writing
-
     path = Path(usual) if asked is None else asked
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
-    reason = None
     try:
-        if path.is_dir():
-            reason = "it is a folder"
-        elif path.suffix != ".png":
-            reason = "its name must end in .png"
-        elif not path.parent.is_dir():
-            reason = "its folder does not exist"
-        elif path.exists() and not os.access(path, os.W_OK):
-            reason = "it may not be written"
-        elif error := _writing.obstacle(path.parent):
-            reason = f"its folder cannot be written ({error.strerror})"
-    except OSError as error:
-        reason = error.strerror or str(error)
+        path, reason = _figure_path(path)
+    except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of links
+        reason = getattr(error, "strerror", None) or str(error)
     if reason:
         msg = f"the figure cannot go to {str(path)!r}: {reason}; say where by --plot"
         raise ValueError(msg)
     return path
+
+
+def _figure_path(path: Path) -> tuple[Path, str | None]:
+    """Return the path behind symbolic links, and why no figure can be written there."""
+    from gnnrp import _writing
+
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        mode = None
+    if path.suffix != ".png" and not path.is_dir():
+        return path, "its name must end in .png"
+    if not path.parent.is_dir():
+        return path, "its folder does not exist"
+    if mode is not None and stat.S_ISLNK(mode):
+        return path, "it is a loop of symbolic links"
+    if mode is not None and stat.S_ISDIR(mode):
+        return path, "it is a folder"
+    if mode is not None and not stat.S_ISREG(mode):
+        return path, "it is not a regular file"
+    if mode is not None and not os.access(path, os.W_OK):
+        return path, "it may not be written"
+    if error := _writing.obstacle(path.parent):
+        return path, f"its folder cannot be written ({error.strerror})"
+    return path, None

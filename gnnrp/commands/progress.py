@@ -1,10 +1,13 @@
 """Progress on standard error, for whatever is called back while it works."""
 
 import contextlib
+import os
+import shutil
 import sys
 import time
 from typing import Any
 
+from gnnrp import _interrupts, _text
 from gnnrp.commands import streams
 
 FIRST, BETWEEN = 2.0, 10.0  # seconds before the first line, and between two of them
@@ -22,21 +25,34 @@ class Bar:
         self._bar: Any = None
         self._what, self._since, self._start = "", 0.0, 0
         self._next = time.monotonic() + FIRST
+        self._erasing = _interrupts.cleanup(self._erase)
 
     def __enter__(self) -> "Bar":
         """Return the bar."""
+        self._erasing.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Take it away."""
+    def __exit__(self, *raised: Any) -> None:
+        """Remove it."""
+        self._close()
+        self._erasing.__exit__(*raised)
+
+    def _close(self) -> None:
         if self._bar is not None:
             with contextlib.suppress(OSError):
                 self._bar.close()
 
+    def _erase(self) -> None:
+        """Blank the line of the bar, even while the bar itself is being drawn."""
+        if self._bar is not None and self._in_place:
+            columns = shutil.get_terminal_size().columns
+            os.write(sys.stderr.fileno(), f"\r{' ' * (columns - 1)}\r".encode())
+
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Show what is being done, how far it is, and of how much."""
+        """Show the name of the work, the steps done, and their total number."""
         if self._quiet:
             return
+        what = _text.line(what, 80)
         if self._in_place:
             # A terminal that has gone is no reason to end a run.
             with contextlib.suppress(OSError):
@@ -48,7 +64,7 @@ class Bar:
         if self._bar is None or self._bar.desc != what:
             from tqdm import tqdm
 
-            self.__exit__()
+            self._close()
             self._bar = tqdm(
                 total=total, initial=done, desc=what, leave=False, unit="step"
             )

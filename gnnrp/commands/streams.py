@@ -1,4 +1,8 @@
-"""Standard streams that are closed, full, left by their reader, or not in UTF-8."""
+"""Standard streams that are closed, full, left by their reader, or not in UTF-8.
+
+All text of a command passes through here: foreign characters that a terminal would act
+on are spelled, and messages are bounded.
+"""
 
 import codecs
 import contextlib
@@ -10,6 +14,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from gnnrp import _interrupts, _text
+
+_output: list[str] | None = None  # collected so far
 _SPELLED = {"±": "+-", "→": "->", "²": "^2", "…": "..."}
 
 
@@ -39,13 +46,41 @@ def prepare() -> None:
 
 
 def show(text: str) -> None:
-    """Print on standard output, at once.
+    """Print on standard output; at the end of ``collected``, if that is open.
 
     Raises:
         OSError: it cannot be written.
     """
-    with printing():
-        print(text)
+    if _output is not None:
+        _output.append(text)
+        return
+    # All or nothing, also when a signal comes in between.
+    with _interrupts.Held(), printing():
+        print(_text.escape(text))
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[None]:
+    """Print the output of a command at its end, also after an error.
+
+    A command that a signal stops prints nothing on standard output.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    global _output
+    _output = output = []
+    try:
+        yield
+    except Exception:
+        _output = None
+        if output:
+            show("\n".join(output))
+        raise
+    finally:
+        _output = None
+    if output:
+        show("\n".join(output))
 
 
 @contextlib.contextmanager
@@ -68,10 +103,10 @@ def printing() -> Iterator[None]:
         raise OSError(msg) from error
 
 
-def tell(text: str) -> None:
-    """Print a line on standard error; where that fails, nobody is there to be told."""
+def tell(text: str, limit: int = _text.LIMIT) -> None:
+    """Print a line on standard error; where that fails, nobody reads it."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(_text.line(text, limit), file=sys.stderr, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 

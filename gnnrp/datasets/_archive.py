@@ -10,12 +10,13 @@ import importlib.util
 import io
 import socket
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from gnnrp import _disk
 
 INSTALL = "pip install 'gnnrp[ogb]'"
 TIMEOUT = 60.0  # seconds without a byte
@@ -44,10 +45,9 @@ def fetch(url: str, target: Path, files: tuple[str, ...], *, progress: bool) -> 
     from ogb.utils import url as of_ogb  # pyright: ignore[reportMissingImports]
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.")
-    with beside as folder:
-        archive = _download(of_ogb, url, folder, progress=progress)
-        of_ogb.extract_zip(str(archive), folder, log=False)
+    with _disk.scratch(target.parent) as folder:
+        archive = _download(of_ogb, url, str(folder), progress=progress)
+        of_ogb.extract_zip(str(archive), str(folder), log=False)
         unpacked = Path(folder, Path(url).stem)
         for file in files:
             if not (unpacked / file).is_file():

@@ -1,20 +1,29 @@
 """Finding a dataset's files below a few base folders, or fetching them."""
 
 import contextlib
-import logging
 import os
-import textwrap
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import platformdirs
 
-from gnnrp import _writing
+from gnnrp import _disk, _text, _writing
 from gnnrp.datasets import _archive, _files, _hashes
 from gnnrp.datasets.catalog import SOURCES, Source
 
 VARIABLE = "GNNRP_DATA"
+
+
+class MissingFilesError(FileNotFoundError):
+    """Files that are not here, with the remedy.
+
+    A command prints ``message_limit`` characters of the message at most: more, so that
+    an address stays whole, if all paths in it are short plain text.
+    """
+
+    message_limit = _text.LIMIT
 
 
 def cache() -> Path:
@@ -107,7 +116,7 @@ def refuse(
         to_cache: advise to put it there.
 
     Raises:
-        FileNotFoundError: always.
+        MissingFilesError: always.
     """
     source, file = _nearest(name, root)
     places = ", ".join(str(base) for base in bases(root))
@@ -126,31 +135,33 @@ def refuse(
         f"{remedy} {into} pass the folder that holds it as root (--data-dir) or in "
         f"the environment variable {VARIABLE}"
     )
-    raise FileNotFoundError(msg) from cause
+    missing = MissingFilesError(msg)
+    if all(_text.line(path, 100) == path for path in (places, str(place))):
+        missing.message_limit = 2 * _text.LIMIT
+    raise missing from cause
 
 
 def _fetch_file(url: str, folder: Path, file: str, *, progress: bool) -> None:
-    """Fetch a file into a folder, which goes again if nothing is in it at the end."""
+    """Fetch a file into a folder, which is removed if it is empty at the end.
+
+    Raises:
+        OSError: something else than a file is in its place, or the download fails.
+    """
     # Not at the top: it loads slowly, and few calls need it.
     import pooch
 
+    _disk.check_regular(folder / file)
+    if progress:
+        print(_text.line(f"fetching {url} to {folder / file}"), file=sys.stderr)
     # Without it, pooch 1.8.0 waits for a silent server for ever. Any, since pooch's own
     # annotations of it do not fit each other.
     patient: Any = pooch.HTTPDownloader(timeout=_archive.TIMEOUT)
-    logger = pooch.get_logger()
-    level = logger.level
-    if not progress:
-        logger.setLevel(logging.WARNING)
     try:
-        pooch.retrieve(
-            url,
-            known_hash=f"sha256:{_hashes.SHA256[file]}",
-            fname=file,
-            path=folder,
-            downloader=patient,
-        )
+        with _disk.scratch(folder) as part, _text.quiet(pooch.get_logger()):
+            known_hash = f"sha256:{_hashes.SHA256[file]}"
+            pooch.retrieve(url, known_hash, fname=file, path=part, downloader=patient)
+            (part / file).replace(folder / file)
     finally:
-        logger.setLevel(level)
         with contextlib.suppress(OSError):
             folder.rmdir()
 
@@ -175,12 +186,11 @@ def _fetch_archive(
 
 
 def _failure(url: str, error: BaseException) -> str:
-    """Tell what began it, in a line: a refused connection, not the giving up."""
+    """Return the first cause in one line: the refused connection, not the last try."""
     while error.__context__ is not None:
         error = error.__context__
     reason = next(iter(str(error).splitlines()), repr(error))
-    reason = textwrap.shorten(reason, 150, placeholder=" ...")
-    return f"; fetching {url} failed ({reason})"
+    return f"; fetching {url} failed ({_text.line(reason, 150)})"
 
 
 def _nearest(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, str]:

@@ -15,6 +15,7 @@ import functools
 import importlib.util
 import math
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
@@ -39,6 +40,7 @@ INSTALL = "pip install --no-deps neural-tangents==0.6.5 frozendict"
 
 _CORE_NAMES = ("Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var")
 _EXPERIMENTAL = "neural_tangents.experimental"
+_LOADING = threading.Lock()
 
 
 @functools.cache
@@ -59,6 +61,7 @@ def load() -> types.ModuleType:
     util.__dict__["safe_map"] = lambda *args: list(map(*args))
     util.__dict__["safe_zip"] = lambda *args: list(zip(*args, strict=True))
     with (
+        _LOADING,  # modules and filters of warnings are those of all threads
         _lent(jax.core.__dict__, core_names),
         _lent(ad.__dict__, ad_names),
         _lent(sys.modules, {util.__name__: util, stub.__name__: stub}),

@@ -1,0 +1,175 @@
+"""Ctrl-C and SIGTERM: one sentence and one exit status, at any moment of a command.
+
+In a command (``install``) they end the process where it is, without unwinding it: an
+exception at an arbitrary moment may be swallowed by a library, printed by another
+thread, or crash the interpreter while it shuts down. ``Held`` delays them to the end of
+a block, and ``cleanup`` removes what must not stay behind. In other programs Ctrl-C
+raises ``KeyboardInterrupt`` as usual, after a held block, and SIGTERM is not handled.
+
+It imports little, since nothing is handled before it is imported.
+"""
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, NoReturn
+
+PATIENCE = 5.0
+"""Seconds after which a second signal to a command no longer waits for a held block."""
+_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_SHUTDOWN = 10.0  # seconds that the other processes have to notice an end
+
+_cleanups: "list[Callable[[], object]]" = []
+_usual: "dict[int, Any]" = {}  # handlers that a held block has replaced
+_pending: int | None = None  # signal that waits for the end of a held block
+_since = 0.0
+_last: int = signal.SIGINT
+_ending = False
+
+
+def install() -> None:
+    """Let Ctrl-C and SIGTERM end this process, unless they are ignored.
+
+    Call it again after a library has set handlers of its own.
+    """
+    for number, default in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) in {default, _end}:
+            signal.signal(number, _end)
+
+
+class Held:
+    """Delay Ctrl-C, and SIGTERM in a command, until the end of a block.
+
+    A second signal does not wait; in a command, not after ``PATIENCE``. Handlers of the
+    caller's own stay in place, as they do in other threads than the main one.
+    """
+
+    def __init__(self) -> None:
+        """Replace no handler yet."""
+        self._replaced = False
+
+    def __enter__(self) -> "Held":
+        """Replace the handlers, unless an outer block has."""
+        global _pending
+        if threading.current_thread() is threading.main_thread():
+            if _note not in map(signal.getsignal, _WORDS):  # the outermost block
+                _pending = None
+            # SIGINT comes last: from then on, nothing is raised in here.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                handler = signal.getsignal(number)
+                if handler is _end or handler is signal.default_int_handler:
+                    _usual[number] = handler
+                    self._replaced = True
+                    signal.signal(number, _note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Restore the handlers, and act on a signal that came meanwhile."""
+        number = self.release()
+        stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
+        if number is not None and not stopped:
+            _usual[number](number, None)
+
+    def release(self) -> int | None:
+        """Restore the handlers and return the signal that waits, if any."""
+        global _pending
+        if not self._replaced:
+            return None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is _note:
+                signal.signal(number, _usual[number])
+        self._replaced = False
+        number, _pending = _pending, None
+        return number
+
+
+def pending() -> bool:
+    """Return whether a signal waits for the end of a held block of this thread."""
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and _pending is not None
+
+
+@contextlib.contextmanager
+def cleanup(function: "Callable[[], object]") -> "Iterator[None]":
+    """Call a function if a signal ends the process within the block."""
+    _cleanups.append(function)
+    try:
+        yield
+    finally:
+        _cleanups.remove(function)
+
+
+def stopped(interruption: KeyboardInterrupt) -> tuple[str, int]:
+    """Return the sentence and the exit status of a command that a signal has stopped.
+
+    The caller prints the sentence; signals that follow have no effect.
+    """
+    global _ending
+    _ending = True
+    word, detail = _WORDS[signal.Signals(_last)], str(interruption)
+    if detail:  # of a checkpoint
+        word += f"{detail.removeprefix('interrupted')}; go on by --resume"
+    return word, 128 + _last
+
+
+def leave(status: int) -> "NoReturn":
+    """End the process without the shutdown of Python, which threads of XLA may crash.
+
+    After a signal only the other processes of a run are notified, else all that was
+    registered by ``atexit`` runs.
+    """
+    if _ending:
+        _notify_others()
+    else:
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        # A stream that fails has been reported, or nobody reads it.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)
+
+
+def _end(number: int, _: object) -> None:
+    """End the process: clean up, print one sentence, exit with 128 + number."""
+    global _ending
+    if _ending:
+        return
+    _ending = True
+    for function in reversed(_cleanups):
+        with contextlib.suppress(Exception):  # the process ends in any case
+            function()
+    with contextlib.suppress(OSError):
+        # Not by `print`, which this may have interrupted.
+        os.write(2, f"gnnrp: {_WORDS[signal.Signals(number)]}\n".encode())
+    os._exit(128 + number)
+
+
+def _note(number: int, frame: object) -> None:
+    """Keep a signal for the end of the held block, unless it is an impatient second."""
+    global _pending, _since, _last
+    now = time.monotonic()
+    if _pending is not None:
+        waits = _usual[number] is _end and now - _since < PATIENCE
+        return None if waits else _usual[number](number, frame)
+    _pending, _since, _last = number, now, number
+    return None
+
+
+def _notify_others() -> None:
+    """Leave JAX's distributed runtime, if it runs, within a bounded time."""
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        leaving = threading.Thread(target=jax.distributed.shutdown, daemon=True)
+        leaving.start()
+        leaving.join(_SHUTDOWN)
