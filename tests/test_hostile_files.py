@@ -71,6 +71,17 @@ def test_nested_values_of_pickles_are_refused(kind, place, depth, tmp_path):
     assert refusal(planetoid.read, tmp_path, "cora").startswith(str(path))
 
 
+def test_the_list_of_data_sets_survives_a_nested_pickle(tmp_path, capsys):
+    miniatures.planetoid(tmp_path / "cora")
+    path = tmp_path / "cora" / "ind.cora.graph"
+    path.write_bytes(mutations.in_graph(key=mutations.NESTED["tuples"](10**5)))
+    line = ["datasets", "--data-dir", str(tmp_path), "--json", "--quiet"]
+    assert cli.main(line) == 0
+    rows = json.loads(capsys.readouterr().out)["datasets"]
+    (row,) = (row for row in rows if row["name"] == "cora")
+    assert row["where"].startswith(f"not readable: {path} is damaged or no Planetoid")
+
+
 @pytest.mark.parametrize("place", mutations.PLACES)
 def test_long_strings_of_pickles_are_not_quoted(place, tmp_path):
     miniatures.planetoid(tmp_path)
@@ -208,9 +219,7 @@ def test_a_stored_hole_is_compared_with_the_memory_before_it_is_read(tmp_path):
     header = mutations.claiming("<i8", (rows, 3))
     info = zipfile.ZipInfo("node_features.npy")
     info.file_size = info.compress_size = len(header) + 24 * rows
-    info.CRC = info.header_offset = (
-        0  # of other bytes, which is found once all are read
-    )
+    info.CRC = info.header_offset = 0  # wrong, but compared after the data
     with path.open("w+b") as file:
         file.write(info.FileHeader(zip64=True) + header)
         file.truncate(file.tell() + 24 * rows)
@@ -477,7 +486,7 @@ def test_a_huge_table_of_contents_of_parts_is_refused(tmp_path):
     assert peak < 80 * MB
 
 
-# What Python does not count, and what would end the process
+# Memory that Python does not count, and crashes
 
 
 def bombs(folder):

@@ -15,8 +15,9 @@ from gnnrp import memory
 from gnnrp.datasets import _npy
 
 MAX_BYTES = 8 << 30  # of one file, unpacked; ogbn-products' largest takes 2.6 GB
-# Of its packed size; the published files stay below 44, deflate could reach 1032.
-MAX_RATIO, ALWAYS = 100, 1 << 24  # and so many bytes are taken, whatever the ratio
+# Unpacked over packed size: published files stay below 44, deflate can reach 1032. Up
+# to ALWAYS bytes, any ratio is allowed.
+MAX_RATIO, ALWAYS = 100, 1 << 24
 MAX_READ = 1 << 20  # bytes of an archive at once, its table of contents included
 # numpy writes no other; lzma could claim a dictionary of 4 GB.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -42,21 +43,21 @@ class File:
             return self.path.open("rb")
 
     def read(self) -> bytes:
-        """Return the bytes of a file that was made room for."""
+        """Return the bytes of the file, after ``reserve``."""
         with self.open() as stream:
             return stream.read(self.size)
 
-    def reserve(self, num_bytes: int, taken: int = 0) -> None:
-        """Refuse to take memory that does not fit.
+    def reserve(self, num_bytes: int, allocated: int = 0) -> None:
+        """Check that an allocation fits, before it is made.
 
         Args:
-            num_bytes: to take in all.
-            taken: number of these that are allocated already.
+            num_bytes: size of the allocation.
+            allocated: part of it that exists already.
 
         Raises:
-            TooLargeError: they do not fit.
+            TooLargeError: it does not fit.
         """
-        left = max(0, self.room.limit - memory.held()) + taken
+        left = max(0, self.room.limit - memory.held()) + allocated
         if num_bytes > left:
             said, source = memory.said, self.room.source
             fix = f"allow more memory {ALLOWED}" if source == "allowed" else MORE

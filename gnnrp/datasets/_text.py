@@ -64,7 +64,7 @@ def table(
         rows = _numbers(kept + b"\n", num_columns, dtype)
         num_rows = len(values) + len(rows)
         size = values.nbytes + rows.nbytes
-        file.reserve(size + copies * size, taken=values.nbytes)
+        file.reserve(size + copies * size, allocated=values.nbytes)
         values.resize((num_rows, num_columns), refcheck=False)
         values[num_rows - len(rows) :] = rows
     return values
@@ -135,8 +135,8 @@ def _numbers(
 ) -> Num[np.ndarray, "rows columns"]:
     num_lines = lines.count(b"\n")
     digits = INTEGERS if dtype is np.int64 else FLOATS
-    # With the digits taken out, only the skeleton of the table may be left: this finds
-    # short lines, blank lines and foreign characters in one pass.
+    # Without the digits, only separators and line ends may remain: this finds short
+    # lines, blank lines and foreign characters in one pass.
     skeleton = lines.translate(None, digits)
     # Its length first, since a first line of many columns claims a huge one.
     _require(len(skeleton) == num_lines * num_columns, num_columns)
