@@ -117,6 +117,16 @@ def test_the_reason_of_an_end_reaches_all_processes(three, index):
     assert reasons == ["the disk is full"] * 2
 
 
+def test_control_characters_of_a_partner_do_not_reach_the_terminal(three):
+    ended = threading.Thread(target=three[1].end, args=("\x1b[2Jfull\nx" + "y" * 999,))
+    ended.start()
+    reason = until(three[0], "end")
+    close([three[0], three[2]])
+    ended.join()
+    assert reason.startswith("?[2Jfull?xyyy")
+    assert len(reason) == 500
+
+
 def test_an_interrupt_reaches_all_processes(three):
     three[2].interrupt(15)
     assert (

@@ -302,6 +302,7 @@ def test_hosts_that_are_none_are_refused(monkeypatch):
     [
         (["--host", "1"], "--host needs --hosts, the names of all machines"),
         (["--partner-seconds", "9"], "--partner-seconds needs --hosts"),
+        (["--hosts", "auto", "--host", "0"], "--host does not apply to --hosts auto"),
         (["--hosts", "a,b", "--partner-seconds", "0"], "must lie in [1, 86400]"),
         (
             ["--hosts", "a,b", "--partner-seconds", "nan"],

@@ -289,6 +289,7 @@ class Partners:
             stranger.close()
         elif hosts != list(self.hosts.names) or not 0 < index < count:
             others = ",".join(map(str, hosts)) if isinstance(hosts, list) else "none"
+            others = _printable(others)
             msg = (
                 f"process {index} has --hosts {others[:80]} and {self.hosts.named(0)} "
                 f"{','.join(self.hosts.names)[:80]}; start all with the same"
@@ -309,9 +310,9 @@ class Partners:
         if kind in {"end", "interrupt"}:
             if self.hosts.index == 0:
                 self._tell(kind, content, besides=index)
-            text = content if type(content) is str else self.hosts.named(index)
+            reason = content if type(content) is str else "the run ended"
             number = content if type(content) is int else 0
-            return [Event(kind, text if kind == "end" else number)]
+            return [Event(kind, _printable(reason) if kind == "end" else number)]
         if self.hosts.index > 0 and kind in {"values", "met", "done"}:
             return [event]
         if kind == "value":
@@ -354,6 +355,12 @@ def _wait(sockets: list[socket.socket], timeout: float) -> list[Any]:
     from multiprocessing import connection
 
     return connection.wait(sockets, timeout)
+
+
+def _printable(text: str) -> str:
+    """Return a text of the network as a terminal may show it."""
+    shown = "".join(sign if sign.isprintable() else "?" for sign in text[:500])
+    return " ".join(shown.split())
 
 
 def _event(line: bytes) -> Event | None:

@@ -41,6 +41,9 @@ def run(
         KeyboardInterrupt: on Ctrl-C in any of the processes.
         SystemExit: on SIGTERM in any of them, with status 143.
     """
+    if hosts == _hosts.AUTO and host is not None:
+        msg = f"--host does not apply to --hosts auto, got {host}; leave it out"
+        raise ValueError(msg)
     known = None if hosts == _hosts.AUTO else _hosts.parse(hosts, host)
     with _signals() as received:
         supervisor = Supervisor(command, known, received, progress)
