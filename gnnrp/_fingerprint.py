@@ -124,7 +124,8 @@ def fingerprint(value: Any, *, contents: bool = True) -> Any:
     if name := _import_name(value):
         return name
     if type(value) is _JITTED:
-        return again(value.__wrapped__)
+        jitted: Any = value
+        return again(jitted.__wrapped__)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [_class(value), {name: again(x) for name, x in _fields(value).items()}]
     return [_class(value), *map(again, _node(value))]
