@@ -190,7 +190,7 @@ def _start(
 def _norms(
     residual_fn: ResidualFn,
     problem: Problem,
-    mask: Bool[Array, "n s c"],
+    mask: Bool[Array, "n *#s #c"],
     predictions: Float[Array, "n s c"],
 ) -> Float[Array, " s"]:
     """Return the root mean square residual of each split."""
