@@ -124,7 +124,8 @@ def fingerprint(value: Any, *, contents: bool = True) -> Any:
     if name := _import_name(value):
         return name
     if type(value) is _JITTED:
-        return again(value.__wrapped__)
+        jitted: Any = value
+        return again(jitted.__wrapped__)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [_class(value), {name: again(x) for name, x in _fields(value).items()}]
     return [_class(value), *map(again, _node(value))]
@@ -138,7 +139,7 @@ def digest(*trees: Any) -> str:
         if plain.dtype == object:  # a function, of which the structure tells
             continue
         found.update(f"{plain.dtype}{plain.shape}".encode())
-        found.update(np.ascontiguousarray(plain).tobytes())
+        found.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8))
     return found.hexdigest()
 
 

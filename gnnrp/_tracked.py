@@ -203,12 +203,12 @@ def are_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
     Accuracies may differ by a tenth, since round-off may move nodes across ties.
     """
-    pair = [np.array(_flat(entry), float) for entry in (one, other)]
-    if one.keys() != other.keys() or pair[0].shape != pair[1].shape:
+    found, expected = (np.array(_flat(entry), float) for entry in (one, other))
+    if one.keys() != other.keys() or found.shape != expected.shape:
         return False
     names = [name for name in sorted(one) for _ in _flat({name: one[name]})]
     slack = np.where(np.isin(names, Split._fields), 0.1, 1e-4)
-    return np.allclose(*pair, 1e-3, slack, equal_nan=True)
+    return np.allclose(found, expected, 1e-3, slack, equal_nan=True)
 
 
 def _flat(entry: dict[str, Any]) -> list[Any]:

@@ -284,7 +284,7 @@ def save(
     """
     import orbax.checkpoint as ocp
 
-    folder, leaves = folder.absolute(), _orbax.plain(state)
+    leaves = _orbax.plain(state)
     half = folder / f"{t}{_orbax.HALF}"
     with (
         _orbax.writing(folder, t),
@@ -295,7 +295,7 @@ def save(
             folder.mkdir(parents=True, exist_ok=True)
             if jax.process_index() == 0:
                 _orbax.remove(folder, _orbax.leftovers(folder))
-        manager.save(half, args=ocp.args.StandardSave(leaves))
+        manager.save(half.absolute(), args=ocp.args.StandardSave(leaves))
         described = [_described(leaf) for leaf in leaves.values()]
         with _together(half):
             if jax.process_index() == 0:
@@ -324,11 +324,13 @@ def _restored(
         return -1, None, []
     import orbax.checkpoint as ocp
 
-    path = folder.absolute() / str(last)
+    path = folder / str(last)
     with _together(path), _orbax.reading(path):
         # Before orbax's threads meet what is damaged, and print tracebacks.
         made = _writing.unseal(path, step=last)
         made_with, rows, leaves = (made[x] for x in ("settings", "rows", "leaves"))
+        if not (isinstance(made_with, dict) and isinstance(rows, list)):
+            _writing.refuse("its manifest.json has another form")
     with _together(path):
         _same(folder, made_with, settings)
     with _together(path), _orbax.reading(path):
@@ -338,12 +340,14 @@ def _restored(
         expected = _orbax.plain(model)
         kinds = [each[:2] for each in leaves]
         with _orbax.manager(ocp) as manager:
-            stored = manager.metadata(path).item_metadata.tree
+            stored = manager.metadata(path.absolute()).item_metadata.tree
         stored = [[str(x.dtype), list(x.shape)] for _, x in _in_order(stored)]
         if not kinds == stored == [_described(x)[:2] for x in expected.values()]:
             _writing.refuse("its arrays have other types or shapes than the run's")
     with _orbax.reading(path), _orbax.manager(ocp) as manager:
-        found = manager.restore(path, args=ocp.args.StandardRestore(expected))
+        found = manager.restore(
+            path.absolute(), args=ocp.args.StandardRestore(expected)
+        )
     with _together(path), _orbax.reading(path):
         if [_described(found[name]) for name in expected] != leaves:
             _writing.refuse("its arrays are not those that were saved")

@@ -11,7 +11,7 @@ import pytest
 from generators import adjacency, split, splits, targets
 
 from gnnrp import checkpoints, memory, metrics
-from gnnrp.propagation import residual, similarity, sweep
+from gnnrp.propagation import losses, residual, similarity, sweep
 
 SETTINGS = {"width": 3}
 
@@ -239,6 +239,31 @@ def test_each_method_goes_on_bitwise(tmp_path, method, calls):
     assert seen[0] == reached + 1
     jax.tree.map(np.testing.assert_array_equal, arrays(found), arrays(whole))
     assert repr([each.report for each in found]) == repr([x.report for x in whole])
+
+
+WITHOUT_VAL = splits(0, ((6, 4, 3),) * 3)._replace(val=np.zeros((3, 14), bool))
+
+
+@pytest.mark.parametrize(
+    ("method", "change"),
+    [
+        ("iterate", {"split": WITHOUT_VAL}),
+        ("iterate", {"residual_fn": losses.sigmoid, "patience": 3, "select": "last"}),
+        ("iterate", {"step_sizes": (40.0, 0.5), "metric": metrics.roc_auc}),
+        ("krylov", {"split": splits(0, ((9, 3, 2),) * 3), "step_sizes": (1e30, 0.1)}),
+        ("exact", {"metric": metrics.roc_auc}),
+        ("exact", {"split": WITHOUT_VAL, "step_sizes": (40.0, 0.5)}),
+        ("exact", {"initial": np.random.default_rng(0).random((14, 3))}),
+    ],
+)
+def test_no_run_is_taken_for_damaged_when_it_resumes(tmp_path, method, change):
+    settings = asked(method, **{"num_steps": 40, **change})
+    whole = residual.run_all(**settings)
+    with pytest.raises(Stop):
+        residual.run_all(**settings, folder=tmp_path, callback=stopping(3))
+    for _ in range(2):  # the second one resumes a finished run
+        found = residual.run_all(**settings, folder=tmp_path)
+        jax.tree.map(np.testing.assert_array_equal, arrays(found), arrays(whole))
 
 
 def arrays(found):

@@ -209,6 +209,24 @@ def test_a_checkpoint_of_another_run_or_damaged_is_refused(tmp_path):
         run(named | {"width": 5})
 
 
+def undefined(scores, targets, mask):
+    return jnp.sum(jnp.where(mask[:, None], scores - targets, 0)) * jnp.nan
+
+
+def test_a_run_whose_scores_are_nan_resumes(tmp_path):
+    rule = training.Rule(GCN, SGD, metric_fn=undefined)
+
+    def run(num_steps, folder=tmp_path):
+        settings = {"optimizer": "sgd"}
+        return training.run(
+            rule, data(val=True), KEY, num_steps=num_steps, folder=folder,
+            settings=settings,
+        )  # fmt: skip
+
+    run(4)
+    same(run(8).state.params, run(8, None).state.params)
+
+
 def test_only_the_last_checkpoints_are_kept(tmp_path):
     rule = training.Rule(GCN, SGD)
     training.run(

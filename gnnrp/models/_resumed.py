@@ -120,10 +120,9 @@ def _scores(rule: Any, data: Any, params: Any, some: bool) -> jax.Array:
 
 
 def _is_same_key(one: jax.Array, other: jax.Array) -> bool:
-    keys = (one, other)
     if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
-        keys = tuple(map(jax.random.key_data, keys))
-    return np.array_equal(*keys)
+        one, other = map(jax.random.key_data, (one, other))
+    return np.array_equal(one, other)
 
 
 def _count_alike(optimizer: Any, t: int) -> bool:

@@ -126,10 +126,11 @@ def run(
     )
     begun = carry  # for its shapes
     choice = _resumed.Choice(metric, rule, patience)
+    norm_fn = functools.partial(_norms, residual_fn)
     kept = keeper.resumed(
         lambda t: (begun, np.zeros((4, t, num_splits), dtype)),
         lambda t, kept: _resumed.fault_of_steps(
-            t, *kept, begun, device, norm_fn(device, mask, residual_fn), choice
+            t, kept[0], kept[1], begun, device, mask, norm_fn, choice
         ),
         num_steps,
     )
@@ -187,20 +188,19 @@ def _start(
     return carry, mask, jnp.asarray(rates, dtype)
 
 
-def norm_fn(
-    problem: Problem, mask: Bool[Array, "n s c"], residual_fn: ResidualFn
-) -> Callable[[Float[Array, "n s c"]], Float[Array, " s"]]:
-    """Return a map from predictions to the root mean square residual of each split."""
-
-    def norm(predictions: Float[Array, "n s c"]) -> Float[Array, " s"]:
-        targets = jnp.broadcast_to(problem.targets[:, None, :], predictions.shape)
-        state = State(predictions, jnp.asarray(0))
-        visible = residuals(state, targets, mask, residual_fn=residual_fn)
-        every = jnp.broadcast_to(mask, predictions.shape)
-        fed_back = jnp.sum(every, axis=(0, 2), dtype=targets.dtype)
-        return jnp.sqrt(jnp.sum(visible**2, axis=(0, 2)) / fed_back)
-
-    return norm
+def _norms(
+    residual_fn: ResidualFn,
+    problem: Problem,
+    mask: Bool[Array, "n *#s #c"],
+    predictions: Float[Array, "n s c"],
+) -> Float[Array, " s"]:
+    """Return the root mean square residual of each split."""
+    targets = jnp.broadcast_to(problem.targets[:, None, :], predictions.shape)
+    state = State(predictions, jnp.asarray(0))
+    visible = residuals(state, targets, mask, residual_fn=residual_fn)
+    every = jnp.broadcast_to(mask, predictions.shape)
+    fed_back = jnp.sum(every, axis=(0, 2), dtype=targets.dtype)
+    return jnp.sqrt(jnp.sum(visible**2, axis=(0, 2)) / fed_back)
 
 
 def _is_over(carry: _Carry, curves: list[Float[np.ndarray, "4 _ s"]]) -> bool:

@@ -37,7 +37,8 @@ def fault_of_steps(
     curves: Float[np.ndarray, "4 t s"],
     begun: Any,
     problem: Problem,
-    norm_fn: Callable[[Any], Float[Array, " s"]],
+    mask: Any,
+    norm_fn: Callable[[Problem, Any, Any], Float[Array, " s"]],
     choice: Choice,
 ) -> str | None:
     """Check a run of single steps.
@@ -53,7 +54,8 @@ def fault_of_steps(
         curves: restored.
         begun: carry of the start.
         problem: of the run.
-        norm_fn: from predictions, the residual norm of each split.
+        mask: which targets are fed back.
+        norm_fn: from problem, mask and predictions, the residual norm of each split.
         choice: of the run.
     """
     if int(carry.state.t) != t:
@@ -69,7 +71,7 @@ def fault_of_steps(
             evaluate(choice.metric, part, F) for part in (problem.val, problem.test)
         ])
     )
-    norm = jax.jit(lambda F: norm_fn(F))
+    norm = jax.jit(lambda problem, mask, F: norm_fn(problem, mask, F))
     parts = (problem.val, problem.test)
     slack = [1.5 / np.maximum(1, jnp.sum(part.mask, axis=1)) for part in parts]
     F, scores = carry.state.predictions, curves[[_VAL, _TEST]]
@@ -80,7 +82,9 @@ def fault_of_steps(
     best = np.where(step > 0, score(problem, carry.best), at_best)
     if not _are_close(best, at_best, np.stack(slack)):
         return "its best predictions do not score as its curves state"
-    start, now = np.asarray(norm(begun.state.predictions)), np.asarray(norm(F))
+    start, now = (
+        np.asarray(norm(problem, mask, each)) for each in (begun.state.predictions, F)
+    )
     if not _are_close(start, curves[_NORM, 0]):
         return "its curves do not begin at the start"
     diverged = ~(now <= _HOPELESS * start) | np.isnan(scores[:, -1]).any(axis=0)
