@@ -154,7 +154,8 @@ def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
     array = np.asarray(values)
     if array.size == 0 or array.dtype.kind == "b":
         return
-    largest = max(np.fmax.reduce(array, axis=None), -np.fmin.reduce(array, axis=None))
+    ends = np.fmax.reduce(array, axis=None), -np.fmin.reduce(array, axis=None)
+    largest = max(map(float, ends))  # a float32 would cast the limit below
     limit = float(np.finfo(dtype).max) ** (1 / power)
     if limit < largest < np.inf:
         kind = np.dtype(dtype).name + (" when squared" if power == 2 else "")
