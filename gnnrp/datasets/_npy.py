@@ -1,10 +1,9 @@
 """Arrays in numpy's npy format, read without evaluating the header as Python."""
 
-import io
 import math
 import re
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def needed(header: Header) -> int:
     return header.num_bytes() + per_number * math.prod(header.shape)
 
 
-def header(stream: io.BufferedIOBase, name: str, size: int) -> Header:
+def header(stream: Any, name: str, size: int) -> Header:
     """Read and check the header of an npy file.
 
     Args:
@@ -97,7 +96,7 @@ def _parsed(text: str, name: str) -> tuple[tuple[int, ...], np.dtype, bool]:
     return shape, np.dtype(match["dtype"]), match["order"] == "True"
 
 
-def read(stream: io.BufferedIOBase, header: Header) -> np.ndarray:
+def read(stream: Any, header: Header) -> np.ndarray:
     """Return the array, unpacked piece by piece into its place.
 
     Raises:
