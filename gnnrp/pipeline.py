@@ -127,9 +127,11 @@ def _set_up(
     dataset: Dataset, settings: Settings, max_bytes: int | None
 ) -> tuple[spmm.Matrix, Any, LinearMap, str | None]:
     """Return A, the targets, S, and which form its kernel has."""
+    shape = dataset.num_nodes, datasets.num_targets(dataset)
+    like = jax.ShapeDtypeStruct(shape, np.float32)
+    baselines.check_memory(like, dataset.splits, max_bytes)
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
     targets = datasets.targets(dataset)
-    baselines.check_memory(targets, dataset.splits, max_bytes)
     num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
     room = memory.room(max_bytes)
     flow, form = _similarity(matrix, dataset.features, settings, num_train, room)
