@@ -9,11 +9,21 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Float, Int
 
-from gnnrp import _checks, _given, _labels, _scores, graph, metrics, pipeline, spmm
+from gnnrp import (
+    _checks,
+    _given,
+    _labels,
+    _scores,
+    graph,
+    memory,
+    metrics,
+    pipeline,
+    spmm,
+)
 from gnnrp._given import Given
 from gnnrp.kernels import features
 from gnnrp.presets import Settings
-from gnnrp.propagation import losses, similarity
+from gnnrp.propagation import losses, problem, similarity
 from gnnrp.types import LinearMap, MetricFn, Split
 
 OPTIONAL = ("power", "step_size", "num_steps")
@@ -99,7 +109,7 @@ def make(given: Given, initial: Any, asked: Settings, metric: str) -> Task:
     x = _features(given.features) if asked.kernel else None
     matrix = _matrix(given, len(codes))
     flow = pipeline.build_similarity(matrix, x, asked, num_train=int(train.sum()))
-    targets = (codes[:, None] == np.arange(len(classes))).astype(float)
+    targets = _one_hot(codes, len(classes))
     inside = targets.any(axis=1)
     if val.any() and not (val & inside).any():
         msg = f"no node of val_mask is of a training class ({_listed(classes)})"
@@ -120,6 +130,26 @@ def make(given: Given, initial: Any, asked: Settings, metric: str) -> Task:
         asked.select,
         asked.method,
     )
+
+
+def _one_hot(
+    codes: Int[np.ndarray, " n"], num_classes: int
+) -> Float[np.ndarray, "n c"]:
+    """Return the targets, zero rows for nodes of no class of the training nodes.
+
+    Raises:
+        ValueError: they do not fit the memory.
+    """
+    memory.check(
+        f"targets and scores of {len(codes):,} nodes and {num_classes:,} classes",
+        problem.peak_bytes((len(codes), num_classes), itemsize=8),
+        memory.room(),
+        "take fewer nodes or classes",
+    )
+    targets = np.zeros((len(codes), num_classes))
+    known = np.flatnonzero((codes >= 0) & (codes < num_classes))
+    targets[known, codes[known]] = 1
+    return targets
 
 
 def with_power(flow: LinearMap) -> Callable[[LinearMap, int], LinearMap]:

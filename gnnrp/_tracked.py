@@ -1,5 +1,6 @@
 """The graphs that a kernel is tracked on, and what the paper found on them."""
 
+import bisect
 import contextlib
 import dataclasses
 import functools
@@ -16,6 +17,7 @@ from jaxtyping import Array, Float
 from gnnrp import graph, memory, peaks, spmm
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import homophily, structured
+from gnnrp.models import training
 from gnnrp.propagation import similarity
 from gnnrp.types import Split
 
@@ -40,36 +42,55 @@ class Graph(NamedTuple):
 
 def fits(
     dataset: Dataset,
-    depth: int,
+    rule: training.Rule,
     num_graphs: int,
     max_bytes: int | None,
     *,
     synthetic: bool,
 ) -> bool:
-    """Tell whether the Gram matrices of all graphs can be held, too, in half of it.
+    """Return whether the Gram matrices of all graphs fit too, in half of the memory.
 
     Raises:
-        ValueError: not even the kernel fits.
+        ValueError: the kernel or the training of the network does not fit.
     """
     num_nodes, features = dataset.num_nodes, dataset.features
     num_features = num_nodes if features is None else features.shape[1]
-    of_grams = functools.partial(
+    network, itemsize = rule.network, jnp.zeros(0).dtype.itemsize
+    look = functools.partial(
         peaks.ntk,
         num_nodes,
         num_features,
-        depth,
+        network.depth,
         num_graphs if synthetic else 1,
-        itemsize=jnp.zeros(0).dtype.itemsize,
+        num_classes=dataset.num_classes,
+        itemsize=itemsize,
     )
     room = memory.room(max_bytes)
     memory.check(
         f"the kernel of {num_nodes:,} nodes on {num_graphs} graphs",
-        of_grams(0),
+        look(0),
         room,
-        f"take {'a smaller depth, ' if depth > 1 else ''}a smaller graph, or "
+        f"take {'a smaller depth, ' if network.depth > 1 else ''}a smaller graph, or "
         "estimates (kernels.stochastic)",
     )
-    return of_grams(num_graphs) <= room.left / 2
+    shape = num_nodes, num_features
+
+    def of_width(width: int, num_grams: int) -> int:
+        wide = rule._replace(network=dataclasses.replace(network, width=width))
+        state = training.state_bytes(wide, num_features, itemsize=itemsize)
+        trained = training.peak_bytes(wide, shape, itemsize=itemsize)
+        return max(look(num_grams), trained, state + look(num_grams, width=width))
+
+    most = bisect.bisect(range(network.width), room.left, key=lambda m: of_width(m, 0))
+    remedy = f"width of at most {most - 1:,}" if most > 1 else "smaller graph"
+    memory.check(
+        f"a GCN of width {network.width:,} and depth {network.depth} on "
+        f"{num_nodes:,} nodes",
+        of_width(network.width, 0),
+        room,
+        f"take a {remedy}",
+    )
+    return of_width(network.width, num_graphs) <= room.left / 2
 
 
 def build(

@@ -78,9 +78,16 @@ def run(
 
 
 def check_memory(
-    targets: Float[np.ndarray, "n c"], splits: Split, max_bytes: int | None = None
+    targets: Float[np.ndarray, "n c"] | jax.ShapeDtypeStruct,
+    splits: Split,
+    max_bytes: int | None = None,
 ) -> None:
     """Refuse splits whose label propagation would not fit, all of them at once.
+
+    Args:
+        targets: Y, or its shape alone, before it is allocated.
+        splits: all of them.
+        max_bytes: see ``memory.room``.
 
     Raises:
         ValueError: it would not.
@@ -96,7 +103,7 @@ def check_memory(
         itemsize=jnp.zeros(0).dtype.itemsize,
     )
     memory.check(
-        f"label propagation of {len(train)} split(s) on {len(targets):,} nodes",
+        f"label propagation of {len(train)} split(s) on {targets.shape[0]:,} nodes",
         peaks.label_propagation(sizes),
         memory.room(max_bytes),
         "take one split at a time" if len(train) > 1 else "take a smaller graph",

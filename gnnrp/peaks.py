@@ -132,15 +132,16 @@ def nystrom(num_nodes: int, num_landmarks: int, *, itemsize: int) -> int:
     return _whole(num_nodes * num_landmarks * (3 * _WIDE + itemsize))
 
 
-def gntk(num_nodes: int, num_train: int, *, itemsize: int) -> int:
-    """Return what the GNTK of a GCN holds, with what is asked of it, of any depth.
+def gntk(num_nodes: int, num_train: int, num_targets: int = 1, *, itemsize: int) -> int:
+    """Return the bytes of the GNTK of a GCN of any depth and of its evaluation.
 
     K and N, N centered or sent, and a product or, where the training nodes are many,
-    the exact trajectories in their place.
+    the exact trajectories in their place; targets and the scores of kernel regression.
     """
     both = 2 * num_nodes**2 * itemsize
     asked = num_nodes * num_train * (itemsize + 2 * _WIDE) + 2 * _WIDE * num_train**2
-    return _whole(both + max(both, asked))
+    scores = num_nodes * num_targets * (3 * itemsize + _WIDE)
+    return _whole(both + max(both, asked) + scores)
 
 
 def ntk(
@@ -150,9 +151,11 @@ def ntk(
     num_targets: int,
     num_grams: int,
     *,
+    width: int = 0,
+    num_classes: int = 0,
     itemsize: int,
 ) -> int:
-    """Return what following the tangent kernel of a GCN of one to three layers holds.
+    """Return the bytes of a look at the tangent kernel of a GCN of one to three layers.
 
     Args:
         num_nodes: n.
@@ -160,11 +163,14 @@ def ntk(
         depth: L.
         num_targets: kernels A^{2L} that are held.
         num_grams: Gram matrices of the inputs that are held.
+        width: m, hidden units of a layer.
+        num_classes: c.
         itemsize: bytes of a number.
     """
     working = {1: 4, 2: 5}.get(depth, 9)
     squares = (working + num_targets + num_grams) * num_nodes**2
-    return _whole((squares + 2 * num_nodes * num_features) * itemsize)
+    columns = 2 * num_features + 2 * (depth - 1) * width + 6 * num_classes
+    return _whole((squares + num_nodes * columns) * itemsize)
 
 
 def _given(sizes: Sizes, columns: int) -> float:

@@ -134,9 +134,11 @@ def _set_up(
         memory.room(max_bytes),
         "take a smaller graph",
     )
+    shape = dataset.num_nodes, datasets.num_targets(dataset)
+    like = jax.ShapeDtypeStruct(shape, np.float32)
+    baselines.check_memory(like, dataset.splits, max_bytes)
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
     targets = datasets.targets(dataset)
-    baselines.check_memory(targets, dataset.splits, max_bytes)
     num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
     flow, form = _similarity(matrix, dataset.features, settings, num_train, max_bytes)
     return matrix, targets, jax.block_until_ready(flow), form

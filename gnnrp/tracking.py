@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import scipy.sparse
 
 from gnnrp import (
@@ -123,8 +124,8 @@ def run(
         progress: called with what is being done, how far it is, and of how much.
 
     Raises:
-        ValueError: a data set of several tasks; kernels that do not fit; a folder of
-            another run.
+        ValueError: a data set of several tasks; kernels or training that do not fit; a
+            folder of another run.
         TypeError: no data set, no settings.
 
     Source: Section 6, App. D.2.
@@ -193,7 +194,7 @@ def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
 class _Subject(NamedTuple):
     """What is trained and looked at."""
 
-    network: gnn.GCN
+    rule: training.Rule
     data: training.Data
     graphs: list[_tracked.Graph]
     ideal: alignment.Factor  # of the labels
@@ -215,8 +216,10 @@ def _prepare(
         msg = f"{dataset.name} has several tasks a node; tracking needs one label"
         raise ValueError(msg)
     synthetic = family is not None
+    network = gnn.GCN(dataset.num_classes, settings.width, settings.depth)
+    rule = training.Rule(network, _optimizer(settings))
     hold = _tracked.fits(
-        dataset, settings.depth, settings.num_graphs, max_bytes, synthetic=synthetic
+        dataset, rule, settings.num_graphs, max_bytes, synthetic=synthetic
     )
     x = inputs(dataset, row_normalize=settings.row_normalize)
     kept = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]
@@ -237,8 +240,15 @@ def _prepare(
         ideal.phi.astype(jnp.zeros(0).dtype),  # one-hot, whatever the set's metric is
         splits["train"],
     )
-    network = gnn.GCN(dataset.num_classes, settings.width, settings.depth)
-    return _Subject(network, data, graphs, ideal, splits)
+    return _Subject(rule, data, graphs, ideal, splits)
+
+
+def _optimizer(settings: Settings) -> optax.GradientTransformation:
+    return objectives.sgd(
+        settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
 
 
 def _followed(
@@ -249,14 +259,6 @@ def _followed(
     progress: Progress | None,
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Train, with looks between; return the rows, and the step that diverged."""
-    rule = training.Rule(
-        subject.network,
-        objectives.sgd(
-            settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        ),
-    )
     folder, seconds = kept
     states = None if folder is None else folder / "checkpoints"
     journal = checkpoints.Journal(
@@ -276,7 +278,7 @@ def _followed(
     }
     del asked["num_steps"]  # a finished run may be gone on with
     result = training.run(
-        rule,
+        subject.rule,
         subject.data,
         jax.random.key(settings.seed),
         num_steps=settings.num_steps,
@@ -324,7 +326,7 @@ def _entry(
     subject: _Subject, reduce: str, params: Any, one: _tracked.Graph
 ) -> dict[str, Any]:
     """Return what the network and its kernel are on one graph."""
-    network, data, _, ideal, splits = subject
+    (network, *_), data, _, ideal, splits = subject
     theta, found = _measured(network, params, data, one, ideal, splits, reduce=reduce)
     entry = {name: round(float(value), 6) for name, value in found.items()}
     return entry | {"eigenvalues": _tracked.largest(np.asarray(theta))}

@@ -88,7 +88,8 @@ def run(
     began = time.perf_counter()
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
     num_train = int(dataset.splits.train.sum(axis=1).max())
-    check_memory(dataset.num_nodes, num_train, max_bytes)
+    num_targets = datasets.num_targets(dataset)
+    check_memory(dataset.num_nodes, num_train, max_bytes, num_targets=num_targets)
     beside = pipeline.run(
         dataset,
         presets.settings(dataset.name, has_features=dataset.features is not None),
@@ -120,8 +121,14 @@ def run(
     }
 
 
-def check_memory(num_nodes: int, num_train: int, max_bytes: int | None = None) -> None:
-    """Refuse a graph whose kernels would not fit.
+def check_memory(
+    num_nodes: int,
+    num_train: int,
+    max_bytes: int | None = None,
+    *,
+    num_targets: int = 1,
+) -> None:
+    """Refuse a graph whose kernels or targets would not fit.
 
     Raises:
         ValueError: they would not.
@@ -131,7 +138,7 @@ def check_memory(num_nodes: int, num_train: int, max_bytes: int | None = None) -
     narrow = "float32, " if itemsize > 4 else ""
     memory.check(
         f"the GNTK of {num_nodes:,} nodes",
-        peaks.gntk(num_nodes, num_train, itemsize=itemsize),
+        peaks.gntk(num_nodes, num_train, num_targets, itemsize=itemsize),
         memory.room(max_bytes),
         f"take {narrow}a smaller graph, RP (gnnrp rp), or blocks of the kernel "
         "(kernels.local)",

@@ -31,6 +31,7 @@ from gnnrp import (
 )
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features, low_rank
+from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import _lanczos, methods, residual, similarity
 from gnnrp.propagation.problem import make_problem
 from gnnrp.types import Split
@@ -145,6 +146,35 @@ def gntk(n: int, depths: tuple[int, ...]) -> Case:
     return Case(lambda: wide.run(data, settings), lambda _: needed)
 
 
+def training_of(n: int, width: int, depth: int, *, judged: bool = False) -> Case:
+    """Steps of an MLP, with momentum, and with validation if ``judged``."""
+    rng, dtype = np.random.default_rng(0), jnp.zeros(0).dtype
+    targets = jnp.asarray(np.eye(5, dtype=dtype)[rng.integers(5, size=n)])
+    train = jnp.arange(n) % 2 == 0
+    x = jnp.asarray(rng.random((n, 50)).astype(dtype))
+    data = training.Data(x, None, targets, train, ~train if judged else None)
+    optimizer = objectives.sgd(0.01, momentum=0.9, weight_decay=1e-3)
+    metric = metrics.accuracy if judged else None
+    rule = training.Rule(gnn.MLP(5, width, depth), optimizer, metric_fn=metric)
+    needed = training.peak_bytes(rule, x.shape, itemsize=dtype.itemsize)
+    key = jax.random.key(0)
+    return Case(lambda: training.run(rule, data, key, num_steps=3), lambda _: needed)
+
+
+def wide_ntk(n: int, depth: int, width: int) -> Case:
+    """Training of a wide GCN, and its kernels."""
+    data = blocks(n)
+    settings = tracking.Settings(
+        depth=depth, width=width, num_graphs=2, num_steps=2, every=2
+    )
+    rule = training.Rule(gnn.GCN(5, width, depth), objectives.sgd(0.1, momentum=0.9))
+    shape, each = data.features.shape, {"itemsize": jnp.zeros(0).dtype.itemsize}
+    state = training.state_bytes(rule, shape[1], **each)
+    look = peaks.ntk(*shape, depth, 1, 2, width=width, num_classes=5, **each)
+    needed = max(training.peak_bytes(rule, shape, **each), state + look)
+    return Case(lambda: tracking.run(data, settings), lambda _: needed)
+
+
 def ntk(n: int, depth: int, num_graphs: int, width: int = 16) -> Case:
     """The kernels of two looks; the Gram matrices are held."""
     data = blocks(n)
@@ -249,6 +279,31 @@ CASES: dict[str, tuple[int, Callable[[], Case], Callable[[], Case]]] = {
     ),
     "gntk": (32, lambda: gntk(500, (2,)), lambda: gntk(5000, (1, 2))),
     "ntk": (32, lambda: ntk(500, 2, 2), lambda: ntk(4000, 2, 3)),
+    "training, wide": (
+        32,
+        lambda: training_of(100, 8, 3),
+        lambda: training_of(200, 4500, 3),
+    ),
+    "training, wide, judged": (
+        32,
+        lambda: training_of(100, 8, 3, judged=True),
+        lambda: training_of(200, 4000, 3, judged=True),
+    ),
+    "training, many nodes": (
+        32,
+        lambda: training_of(100, 8, 2),
+        lambda: training_of(60_000, 200, 3),
+    ),
+    "ntk, wide": (
+        32,
+        lambda: wide_ntk(500, 2, 8),
+        lambda: wide_ntk(3000, 2, 5000),
+    ),
+    "ntk, wide, three layers": (
+        32,
+        lambda: wide_ntk(500, 3, 8),
+        lambda: wide_ntk(400, 3, 4500),
+    ),
     "ntk, three layers": (
         32,
         lambda: ntk(500, 3, 2, width=2),

@@ -242,3 +242,34 @@ def test_outputs_must_be_a_matrix_and_reductions_known(network):
     assert (float(zero.value), float(zero.error)) == (0, 0)
     with pytest.raises(ValueError, match="num_probes must be at least 2, got 1"):
         stochastic.trace(lambda v: v, 3, KEY, num_probes=1)
+
+
+def test_keys_and_counters_among_the_parameters_stay_as_they_are(network):
+    apply_fn, params, x = network
+    more = {"net": params, "key": jax.random.key(3), "count": jnp.arange(2)}
+    found = empirical.ntk(lambda p, x: apply_fn(p["net"], x), more, x)
+    np.testing.assert_allclose(found, empirical.ntk(apply_fn, params, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("apply_fn", "params", "error", "sentence"),
+    [
+        (lambda p, x: (x * p, x), jnp.ones(()), TypeError, "one array .* got tuple"),
+        (
+            lambda p, x: x * p,
+            jnp.ones((2, 1, 1)),
+            ValueError,
+            r"got shape \(2, 14, 4\)",
+        ),
+        (lambda _, x: x, {}, ValueError, "params must hold floating numbers, got {}"),
+        (lambda _, x: x, {"key": KEY}, ValueError, "params must hold floating"),
+    ],
+)
+def test_a_network_without_one_output_or_parameters_is_refused(
+    apply_fn, params, error, sentence
+):
+    x = jnp.asarray(world(0).features)
+    with pytest.raises(error, match=sentence):
+        empirical.ntk(apply_fn, params, x)
+    with pytest.raises(error, match=sentence):
+        empirical.jacobian(apply_fn, params, x)

@@ -8,7 +8,7 @@ import pytest
 import references
 
 from gnnrp import graph, spmm
-from gnnrp.propagation import label
+from gnnrp.propagation import label, similarity
 
 seeds = pytest.mark.parametrize("seed", range(3))
 alphas = pytest.mark.parametrize("alpha", [0.0, 0.3, 0.9, 1.0])
@@ -142,3 +142,19 @@ def test_all_weights_of_the_restart_share_one_trace():
     propagate(generators.adjacency(1), jnp.asarray(start), 0.1)  # another graph
     assert len(traces) == 1
     assert not np.allclose(results[0], results[2])
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_single_precision_starts_take_the_precision_of_the_adjacency(form, symmetric):
+    sparse, A, start = problem(0)
+    adjacency = similarity.Dense(jnp.asarray(A)) if form == "dense" else sparse
+    single = jnp.asarray(start, jnp.float32)
+    with jax.numpy_dtype_promotion("standard"):
+        limit = label.limit(
+            adjacency, single, alpha=0.8, symmetric=symmetric, tolerance=1e-14
+        )
+        hops = label.propagate(adjacency, single, num_iterations=2, alpha=0.8)
+    assert limit.dtype == hops.dtype == jnp.float64
+    expected = 0.2 * np.linalg.solve(np.eye(generators.N) - 0.8 * A, start)
+    np.testing.assert_allclose(limit, expected, rtol=0, atol=1e-12)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gnnrp import (
+    ResidualPropagation,
     baselines,
     cli,
     datasets,
@@ -25,10 +26,12 @@ from gnnrp import (
 )
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features, low_rank
+from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import losses, methods, residual, similarity
 from gnnrp.propagation.problem import make_problem
+from gnnrp.types import Split
 
-MB = 10**6
+MB, GB = 10**6, 10**9
 
 
 @pytest.fixture(scope="module")
@@ -347,3 +350,83 @@ def test_every_command_has_the_limit(command, capsys):
     assert len(told.strip().splitlines()) == 1
     assert cli.main([command, "--max-memory", "much"]) == 2
     assert "a size must be like 8GB" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("nothing_held")
+@pytest.mark.parametrize(("width", "depth"), [(8000, 3), (40_000, 3), (2**31 - 1, 2)])
+def test_a_tracked_network_that_does_not_fit_is_refused_with_a_width_that_does(
+    data, width, depth
+):
+    settings = tracking.Settings(width=width, depth=depth, num_graphs=2)
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match="a GCN of width .* of the 1.2 GB") as told,
+    ):
+        tracking.run(data, settings, max_bytes=1200 * MB)
+    most = int(str(told.value).rsplit(" ", 1)[1].replace(",", ""))
+    rules = [
+        training.Rule(gnn.GCN(5, m, depth), objectives.sgd(0.01, momentum=0.9))
+        for m in (most, most + 100)
+    ]
+    shape = data.features.shape
+    fits, exceeds = (training.peak_bytes(r, shape, itemsize=4) for r in rules)
+    assert fits <= 1.2 * GB
+    assert exceeds > 0.95 * 1.2 * GB  # a look may hold more than training does
+
+
+def test_training_of_a_network_beyond_the_machine_is_refused():
+    x, targets = jnp.ones((4, 3)), jnp.eye(4)
+    given = training.Data(x, None, targets, jnp.ones(4, bool))
+    rule = training.Rule(gnn.MLP(4, 2**31 - 1, 3), objectives.adam(0.1))
+    with pytest.raises(ValueError, match="training of 1 network.* smaller width"):
+        training.run(rule, given, jax.random.key(0), num_steps=1)
+
+
+def many_classes(data, count):
+    """As many classes as nodes."""
+    none = np.zeros(count, bool)
+    train = np.arange(count) % 2 == 0
+    return data._replace(
+        edges=np.array([[0, 1], [1, 2]]),
+        num_nodes=count,
+        features=None,
+        labels=np.arange(count),
+        num_classes=count,
+        splits=type(data.splits)(train, ~train, none),
+    )
+
+
+@pytest.mark.usefixtures("nothing_held")
+@pytest.mark.parametrize("run", ["rp", "gntk", "ntk"])
+def test_targets_that_do_not_fit_are_refused_before_they_are_made(
+    data, run, monkeypatch
+):
+    monkeypatch.setattr(datasets, "targets", lambda _: pytest.fail("allocated"))
+    large = many_classes(data, 25_000)
+    runs = {
+        "rp": lambda: pipeline.run(large, presets.Settings(), max_bytes=800 * MB),
+        "gntk": lambda: wide.run(large, wide.Settings(), max_bytes=800 * MB),
+        "ntk": lambda: tracking.run(large, tracking.Settings(), max_bytes=800 * MB),
+    }
+    with pytest.raises(ValueError, match="of the 0.8 GB allowed; take "):
+        runs[run]()
+
+
+@pytest.mark.usefixtures("nothing_held")
+def test_targets_of_a_run_and_of_a_fit_are_refused_before_they_are_copied(monkeypatch):
+    count = 20_000
+    labels, path = np.arange(count), np.array([[0, 1], [1, 2]])
+    monkeypatch.setattr(memory, "_physical", lambda: 800 * MB)
+    with pytest.raises(ValueError, match="targets and scores of 20,000 nodes and 20,"):
+        ResidualPropagation(1, 0.5, 2).fit(path, labels)
+    targets = np.broadcast_to(np.float32(0), (count, count))  # takes no memory
+    mask = np.arange(count) == 0
+    with pytest.raises(ValueError, match="a run on 20,000 nodes and 20,000 columns"):
+        residual.run(
+            similarity.Power(lambda v: v, 1),
+            targets,
+            Split(mask, ~mask, ~mask),
+            step_size=0.5,
+            num_steps=1,
+            metric=metrics.accuracy,
+        )

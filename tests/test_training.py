@@ -422,3 +422,41 @@ def test_a_checkpoint_of_other_data_keys_or_shapes_is_refused(tmp_path):
         run(rule._replace(optimizer=objectives.adam(0.1)))
     with pytest.raises(ValueError, match="another run: loss_fn was"):
         run(rule._replace(loss_fn=objectives.squared))
+
+
+class Two(gnn.MLP):
+    """A network that returns logits and hidden units."""
+
+    def __call__(self, x, matrix=None, *, train=False):
+        logits = super().__call__(x, matrix, train=train)
+        return logits, x
+
+
+class Fixed(gnn.MLP):
+    """A network that learns nothing."""
+
+    def __call__(self, x, matrix=None, *, train=False):
+        del matrix, train
+        return x[:, : self.num_classes]
+
+
+class Counting(gnn.MLP):
+    """A network with a counter among its parameters."""
+
+    def setup(self):
+        super().setup()
+        self.count = self.param("count", lambda _: jnp.zeros((), jnp.int32))
+
+
+@pytest.mark.parametrize(
+    ("network", "error", "sentence"),
+    [
+        (Two(C), TypeError, "Two must return one array of logits .* got tuple"),
+        (Fixed(C), ValueError, "Fixed must have parameters to train, got none"),
+        (Counting(C), TypeError, "parameters of Counting must be floating, got int32"),
+    ],
+    ids=["tuple", "no parameters", "counter"],
+)
+def test_networks_that_no_gradient_trains_are_refused(network, error, sentence):
+    with pytest.raises(error, match=sentence):
+        training.run(training.Rule(network, SGD), data(), KEY, num_steps=1)

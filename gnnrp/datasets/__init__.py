@@ -32,6 +32,7 @@ __all__ = [
     "find",
     "load",
     "names",
+    "num_targets",
     "published",
     "sbm",
     "splits",
@@ -125,6 +126,13 @@ def with_split(dataset: Dataset, index: int) -> Dataset:
     )
 
 
+def num_targets(dataset: Dataset) -> int:
+    """Return the number of columns of ``targets``."""
+    if dataset.labels.ndim == 2:
+        return dataset.labels.shape[1]
+    return 1 if dataset.metric == "roc_auc" else dataset.num_classes
+
+
 def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
     """Return what the metric compares scores with.
 
@@ -153,7 +161,10 @@ def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
                 f"not one of {dataset.num_classes} classes"
             )
             raise ValueError(msg)
-    return (labels[:, None] == np.arange(dataset.num_classes)).astype(np.float32)
+    found = np.zeros((len(labels), dataset.num_classes), np.float32)
+    known = np.flatnonzero((labels >= 0) & (labels < dataset.num_classes))
+    found[known, labels[known]] = 1
+    return found
 
 
 def _read(

@@ -18,23 +18,49 @@ ApplyFn = Callable[[Any, Any], Any]
 def flattened(
     apply_fn: ApplyFn, params: Any, x: Any
 ) -> tuple[Callable[[jax.Array], jax.Array], jax.Array, tuple[int, int]]:
-    """Return the outputs as a function of one vector, which, and their shape.
+    """Return the outputs as a function of one vector, that vector, and their shape.
+
+    The vector holds the floating parameters. Others, such as keys of random numbers and
+    counters, stay as they are.
 
     Raises:
-        ValueError: the outputs are no matrix.
-        TypeError: the network is no function.
+        ValueError: there is no floating parameter, or the outputs are no matrix.
+        TypeError: the network is no function, or returns no array.
     """
     _checks.function("apply_fn", apply_fn, "such as network.apply of params and x")
-    flat, unravel = ravel_pytree(params)
-
-    def outputs(flat: jax.Array) -> jax.Array:
-        return apply_fn(unravel(flat), x)
-
-    shape = jax.eval_shape(outputs, flat).shape
-    if len(shape) != 2:
-        msg = f"the network must put out a matrix (n, c), got shape {shape}"
+    leaves, structure = jax.tree.flatten(params)
+    moving = [_is_floating(leaf) for leaf in leaves]
+    flat, unravel = ravel_pytree([
+        x for x, own in zip(leaves, moving, strict=True) if own
+    ])
+    if not flat.size:
+        msg = f"params must hold floating numbers, got {_checks.shown(params)}"
         raise ValueError(msg)
-    return outputs, flat, shape
+
+    def outputs(flat: jax.Array) -> Any:
+        moved = iter(unravel(flat))
+        pairs = zip(leaves, moving, strict=True)
+        every = [next(moved) if own else leaf for leaf, own in pairs]
+        return apply_fn(jax.tree.unflatten(structure, every), x)
+
+    found: Any = jax.eval_shape(outputs, flat)
+    if not hasattr(found, "shape"):
+        msg = (
+            f"apply_fn must return one array (n, c), got {type(found).__name__}; wrap "
+            "it in a function that returns the outputs alone"
+        )
+        raise TypeError(msg)
+    if len(found.shape) != 2:
+        msg = f"apply_fn must return a matrix (n, c), got shape {found.shape}"
+        raise ValueError(msg)
+    return outputs, flat, found.shape
+
+
+def _is_floating(leaf: Any) -> bool:
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        return isinstance(leaf, float)
+    return jnp.issubdtype(dtype, jnp.floating)
 
 
 def covectors(reduce: str, c: int, dtype: Any) -> jax.Array:

@@ -120,7 +120,8 @@ def jacobian(
 
     Args:
         apply_fn: the network.
-        params: any pytree; its order is that of ``jax.flatten_util.ravel_pytree``.
+        params: any pytree; the floating leaves count, in the order of
+            ``jax.flatten_util.ravel_pytree``.
         x: any pytree.
         nodes: all if left out.
         block_size: nodes at a time.

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -56,6 +57,38 @@ def check(rule: Any, data: Any, num_seeds: int | None) -> None:
         if bare.any():
             msg = f"node {int(np.argmax(bare))} of the train mask has no target"
             raise ValueError(msg)
+
+
+def check_outputs(rule: Any, data: Any, key: Any) -> None:
+    """Refuse a network that no gradient trains, before anything is compiled.
+
+    Raises:
+        ValueError: no parameters.
+        TypeError: parameters that are not floating, or outputs that are no array.
+    """
+
+    def both(key: Any) -> tuple[Any, Any]:
+        params = rule.network.init(key, data.x, data.matrix)
+        return params, rule.network.apply(params, data.x, data.matrix)
+
+    params, outputs = jax.eval_shape(both, key)
+    name = type(rule.network).__name__
+    if not (leaves := jax.tree.leaves(params)):
+        msg = f"{name} must have parameters to train, got none"
+        raise ValueError(msg)
+    for leaf in leaves:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            msg = (
+                f"parameters of {name} must be floating, got {leaf.dtype}; keep keys "
+                "and counters outside of the parameters"
+            )
+            raise TypeError(msg)
+    if not hasattr(outputs, "shape"):
+        msg = (
+            f"{name} must return one array of logits (n, c), got "
+            f"{type(outputs).__name__}"
+        )
+        raise TypeError(msg)
 
 
 def identify(

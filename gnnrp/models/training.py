@@ -15,12 +15,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from gnnrp import _checks, _tracing, checkpoints
+from gnnrp import _checks, _tracing, checkpoints, memory, spmm
 from gnnrp.models import _identity, _resumed, objectives
+from gnnrp.models._layers import read
 from gnnrp.models.gnn import MLP
 from gnnrp.types import LinearMap, MetricFn
 
 MOST_STEPS = 2**31 - 2
+_RUNTIME = 2**25  # bytes that compiled code and the allocator keep
 
 
 class Data(NamedTuple):
@@ -70,6 +72,46 @@ class Rule(NamedTuple):
     loss_fn: objectives.LossFn = objectives.cross_entropy
     metric_fn: MetricFn | None = None  # of validation
     patience: int | None = None  # steps without a better score that end the search
+
+
+def peak_bytes(
+    rule: Rule, shape: tuple[int, int], *, itemsize: int, num_seeds: int = 1
+) -> int:
+    """Return the bytes of training at its peak, beside the data.
+
+    A chunk holds the state it starts from, which callers may keep, and the next one,
+    the gradient and the update, and for the backward pass the hidden units.
+
+    Args:
+        rule: network and optimizer.
+        shape: (n, d) of the inputs.
+        itemsize: bytes of a number.
+        num_seeds: networks at once.
+    """
+    num_nodes, num_features = shape
+    network, each = rule.network, {"itemsize": itemsize}
+    params = _num_params(network, num_features) * itemsize
+    state = state_bytes(rule, num_features, **each)
+    hidden = (2.2 * (network.depth - 1) + 1.5) * network.width
+    columns = 6 * network.num_classes + (hidden if network.depth > 1 else 0)
+    activations = num_nodes * columns * itemsize
+    return int(num_seeds * (2 * state + 1.6 * params + activations)) + _RUNTIME
+
+
+def state_bytes(rule: Rule, num_features: int, *, itemsize: int) -> int:
+    """Return the bytes of a ``State``: parameters, optimizer and the best so far."""
+    tiny = {"W": jax.ShapeDtypeStruct((2, 2), jnp.zeros(0).dtype)}
+    optimizer = jax.tree.leaves(jax.eval_shape(rule.optimizer.init, tiny))
+    moments = sum(leaf.shape == (2, 2) for leaf in optimizer)
+    copies = 1 + moments + (rule.metric_fn is not None)
+    return copies * _num_params(rule.network, num_features) * itemsize
+
+
+def _num_params(network: MLP, num_features: int) -> int:
+    if network.depth == 1:
+        return num_features * network.num_classes
+    hidden = (network.depth - 2) * network.width
+    return network.width * (num_features + hidden + network.num_classes)
 
 
 def init(rule: Rule, data: Data, key: Shaped[Array, "..."]) -> State:
@@ -151,12 +193,13 @@ def run(
         journal: rows of the callback, saved with the checkpoints and restored.
 
     Raises:
-        ValueError: counts out of range; masks that are empty, not boolean or of another
-            shape; training nodes without a target; a metric without validation nodes or
-            these without a metric; a node in both masks; a checkpoint of another run,
-            beyond its end, or damaged.
+        ValueError: counts out of range; a network without parameters; masks that are
+            empty, not boolean or of another shape; training nodes without a target; a
+            metric without validation nodes or these without a metric; a node in both
+            masks; a checkpoint of another run, beyond its end, or damaged.
         TypeError: a loss or a metric that is no function; what is no rule, data or key;
-            with a folder, a function that can neither be compared nor is named in
+            a network with parameters that are not floating, or without one output; with
+            a folder, a function that can neither be compared nor is named in
             ``settings``.
     """
     num_steps = _checks.count("num_steps", num_steps, 0, MOST_STEPS)
@@ -171,6 +214,8 @@ def run(
         raise TypeError(msg)
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
     _identity.check(rule, data, len(keys) if some else None)
+    _check_memory(rule, data, len(keys) if some else 1)
+    _identity.check_outputs(rule, data, keys[0] if some else keys)
     held = _tracing.as_static(rule), _as_argument(data)
     state = _start(held[0], held[1], keys, some=some)
     if settings is not None:
@@ -210,6 +255,24 @@ def run(
         if _resumed.is_sound(state, diverged):
             keeper.finish(t, lambda: saved(state))
     return _result(*held, state, losses, diverged, some)
+
+
+def _check_memory(rule: Rule, data: Data, num_seeds: int) -> None:
+    """Refuse a network that does not fit, before it is drawn.
+
+    Raises:
+        ValueError: it does not.
+    """
+    x, _ = read(data.x, data.matrix)
+    itemsize = (x.data if isinstance(x, spmm.Matrix) else x).dtype.itemsize
+    network = rule.network
+    memory.check(
+        f"training of {num_seeds} network(s) of width {network.width:,} and depth "
+        f"{network.depth} on {x.shape[0]:,} nodes",
+        peak_bytes(rule, x.shape, itemsize=itemsize, num_seeds=num_seeds),
+        memory.room(),
+        "take a smaller width or depth" + (", or fewer seeds" if num_seeds > 1 else ""),
+    )
 
 
 # The state is not donated: a callback may keep the parameters it was shown.

@@ -112,6 +112,20 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     )
 
 
+def peak_bytes(shape: tuple[int, int], *, itemsize: int) -> int:
+    """Return the bytes of ``make_problem`` beside its arguments.
+
+    The targets are converted, compared and copied once, and the parts copy the rows of
+    their nodes.
+
+    Args:
+        shape: (n, c) of the targets.
+        itemsize: bytes of a number of the run.
+    """
+    num_nodes, num_classes = shape
+    return num_nodes * num_classes * (2 * itemsize + 2)
+
+
 def evaluate(
     metric: MetricFn, part: Part, predictions: Float[Array, "n s c"]
 ) -> Float[Array, " s"]:

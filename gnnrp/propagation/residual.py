@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, _fingerprint, _tracing, checkpoints
+from gnnrp import _checks, _fingerprint, _tracing, checkpoints, memory
 from gnnrp.propagation import (
     _curves,
     _iterated,
@@ -27,6 +27,7 @@ from gnnrp.propagation import (
     selection,
 )
 from gnnrp.propagation.problem import Problem, as_split, make_problem
+from gnnrp.propagation.problem import peak_bytes as problem_peak
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 MOST_STEPS = 10_000_000
@@ -199,6 +200,7 @@ def run_all(
     )
     if callback is not None:
         _checks.function("callback", callback)
+    _check_targets_fit(targets, max_bytes)
     problem = make_problem(targets, split, initial)
     similarity = maps.everywhere(maps.as_pytree(similarity))
     maps.check(similarity, problem.targets)
@@ -232,6 +234,23 @@ def run_all(
             strict=True,
         )
     ]
+
+
+def _check_targets_fit(targets: Any, max_bytes: int | None) -> None:
+    """Refuse targets that are too large before they are copied.
+
+    Raises:
+        ValueError: they are.
+    """
+    shape = np.shape(targets)
+    if len(shape) != 2 or isinstance(targets, jax.Array):  # shared ones stay in place
+        return
+    memory.check(
+        f"a run on {shape[0]:,} nodes and {shape[1]:,} columns",
+        problem_peak(shape, itemsize=jnp.zeros(0).dtype.itemsize),
+        memory.room(max_bytes),
+        "take fewer columns",
+    )
 
 
 def _trajectories(
