@@ -23,7 +23,7 @@ test-slow: $(STAMP)
 FLOOR := .venv-floor
 OLDEST := $(FLOOR)/oldest.txt
 DEPENDENT := spmm activations gntk blocked infinite gnn training checkpoints sharded \
-	writing downloads cli
+	writing downloads cli interrupts
 test-floor: $(FLOOR)/.installed
 	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT:%=tests/test_%.py)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,6 +224,8 @@ class Lives:
 def interrupt(name, folder, moment, numbers):
     """Send signals to a command at a moment; return it, its output, and its errors."""
     line = LINES[name] + (" --resume" if (folder / "run").exists() else "")
+    if (folder / "parts" / "shards.json").exists():  # whole: another run is refused
+        shutil.rmtree(folder / "parts")
     process = start(line.split(), folder)
     wait_for_handlers(process)
     try:

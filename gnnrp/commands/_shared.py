@@ -136,7 +136,7 @@ class Kept(OnData):
     """The flags of commands whose runs may be gone on with."""
 
     folder: Path | None = None
-    """Keep checkpoints there, now and then and where Ctrl-C interrupts."""
+    """Save checkpoints there, now and then and on Ctrl-C or SIGTERM."""
     resume: bool = False
     """Go on with the run in --folder, if it holds one, to the same numbers."""
     checkpoint_seconds: float = 60
