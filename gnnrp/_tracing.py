@@ -216,15 +216,15 @@ def _parts_of_function(function: types.FunctionType) -> list[Any] | None:
 
 
 def _parts_of_dataclass(value: Any) -> list[Any] | None:
-    kind = type(value)
+    kind: Any = type(value)
     if not _is_ours(kind.__module__):
         is_node = not jax.tree_util.all_leaves([value])
         if not kind.__dataclass_params__.frozen or (callable(value) and not is_node):
             return None
-    return [getattr(value, field.name) for field in dataclasses.fields(value)]
+    return [getattr(value, field.name) for field in dataclasses.fields(kind)]
 
 
-def _static_fields(structure: PyTreeDef) -> Iterator[Any]:
+def _static_fields(structure: Any) -> Iterator[Any]:
     """Yield the static data of each node of a pytree; keys of dicts as a tuple."""
     data = structure.node_data()
     if data is not None:

@@ -152,6 +152,7 @@ def test_a_support_of_numbers_is_refused(function):
         unchecked(function, matrix, SUPPORT.astype(int))
 
 
+@pytest.mark.filterwarnings("ignore:all nodes are predicted to be of one")
 @pytest.mark.usefixtures("small_matrices_count")
 @pytest.mark.parametrize("method", methods.METHODS[1:])
 def test_runs_skip_what_no_split_trains_on(method, monkeypatch):

@@ -146,7 +146,7 @@ def _swept(
     """Return the rows of all powers, the method of each told by its number."""
     adjacency, targets, split = data
     powers, step_sizes = grid["powers"], settings["step_sizes"]
-    functions = {
+    functions: dict[str, Any] = {
         name: _tracing.as_static(settings[name]) for name in ("metric", "residual_fn")
     }
     per_power = len(step_sizes) * len(np.atleast_2d(split[0]))
