@@ -189,9 +189,7 @@ def test_a_kernel_that_is_no_name_is_refused_before_sparse_rows_become_dense():
 
 def test_features_without_a_column_are_refused():
     for empty in (np.zeros((3, 0)), scipy.sparse.csr_array((3, 0))):
-        with pytest.raises(
-            ValueError, match=r"at least one column, got shape \(3, 0\)"
-        ):
+        with pytest.raises(ValueError, match=r"shape \(n, d\), d > 0, got \(3, 0\)"):
             features.build(empty)
 
 
@@ -222,7 +220,7 @@ P = scipy.sparse.csr_array(np.eye(3))
 TOO_LARGE = [
     (lambda: low_rank.distinct(HUGE * np.eye(3)), "features"),
     (lambda: low_rank.fourier(GRAM, gamma=HUGE, num_features=2, key=KEY), "gamma"),
-    (lambda: features.row_normalized(np.full((3, 2), 3e38, np.float32)), "row 0"),
+    (lambda: features.row_normalized(np.float32([[3e38, 3e38, 0]])), "row 0"),
     (lambda: gntk.gram(HUGE * np.eye(3)), "features"),
     (lambda: gntk.gcn(identity, GRAM, depth=2, scale=HUGE), "scale"),
     (lambda: gntk.dense(gntk.initialize(GRAM), bias_std=1e200), "bias_std"),
