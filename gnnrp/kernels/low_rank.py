@@ -153,7 +153,7 @@ def fourier(
     _checks.fits("gamma", gamma, dtype)
     memory.check(
         f"the kernel of {x.shape[0]:,} nodes by {2 * half:,} random features",
-        peaks.fourier(*x.shape, 2 * half, itemsize=dtype.itemsize),
+        peaks.fourier(x.shape[0], x.shape[1], 2 * half, itemsize=dtype.itemsize),
         memory.room(max_bytes),
         "take a smaller num_features",
     )
