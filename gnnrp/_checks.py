@@ -154,8 +154,8 @@ def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
     array = np.asarray(values)
     if array.size == 0 or array.dtype.kind == "b":
         return
-    ends = np.fmax.reduce(array, axis=None), -np.fmin.reduce(array, axis=None)
-    largest = max(map(float, ends))  # a float32 would cast the limit below
+    ends = np.fmax.reduce(array, axis=None), np.fmin.reduce(array, axis=None)
+    largest = max(abs(float(end)) for end in ends)
     limit = float(np.finfo(dtype).max) ** (1 / power)
     if limit < largest < np.inf:
         kind = np.dtype(dtype).name + (" when squared" if power == 2 else "")

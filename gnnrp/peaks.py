@@ -98,7 +98,8 @@ def dense_rows(
     num_nodes: int, num_features: int, block_bytes: int, *, itemsize: int
 ) -> int:
     """Return the peak of a feature kernel in row blocks, of dense features."""
-    return _whole(2 * num_nodes * num_features * itemsize + 3 * block_bytes)
+    block = min(block_bytes, num_nodes**2 * itemsize)
+    return _whole(2 * num_nodes * num_features * itemsize + 3 * block)
 
 
 def sparse_rows(

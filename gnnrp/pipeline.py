@@ -140,7 +140,9 @@ def _set_up(
     matrix = spmm.prepare(graph.normalized_adjacency(dataset.edges, dataset.num_nodes))
     targets = datasets.targets(dataset)
     num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
-    flow, form = _similarity(matrix, dataset.features, settings, num_train, max_bytes)
+    room = memory.room(max_bytes)
+    _check_kernel(dataset.features, settings, room)
+    flow, form = _similarity(matrix, dataset.features, settings, num_train, room)
     return matrix, targets, jax.block_until_ready(flow), form
 
 
@@ -190,11 +192,24 @@ def build_similarity(
         max_bytes: what may be held in all; what there is if left out.
 
     Raises:
-        ValueError: features that do not fit the graph or the kernel.
+        ValueError: features that do not fit the graph, the kernel or the memory.
         TypeError: what is no linear map.
     """
     _checks.linear_map("the matrix", matrix)
-    return _similarity(matrix, node_features, settings, num_train, max_bytes)[0]
+    room = memory.room(max_bytes)
+    _check_kernel(node_features, settings, room)
+    return _similarity(matrix, node_features, settings, num_train, room)[0]
+
+
+def _check_kernel(node_features: Any, settings: Settings, room: memory.Room) -> None:
+    """Refuse a kernel whose row blocks, its smallest form, do not fit.
+
+    Raises:
+        ValueError: it does not fit, or features of another kind.
+    """
+    if settings.kernel is not None:
+        x = features.checked(node_features)
+        features.check_memory(x, settings.kernel, room)
 
 
 def _similarity(
@@ -202,12 +217,12 @@ def _similarity(
     node_features: Any,
     settings: Settings,
     num_train: int,
-    max_bytes: int | None,
+    room: memory.Room,
 ) -> tuple[LinearMap, str | None]:
     """Return S, and which form its kernel has, and why.
 
     Raises:
-        ValueError: features that do not fit the graph, the kernel or the memory.
+        ValueError: features that do not fit the graph or the kernel.
     """
     walk = similarity.walk(matrix, settings.power, settings.alpha)
     if settings.kernel is None:
@@ -222,17 +237,13 @@ def _similarity(
         raise ValueError(msg)
     if settings.row_normalize:
         x = features.row_normalized(x)
-    form, why = _form(x, settings, num_train, memory.room(max_bytes))
+    form, why = _form(x, settings, num_train, room)
     if form == "distinct":
         kernel = low_rank.distinct(x, settings.kernel, gamma=settings.gamma)
         return similarity.Sandwich(walk, kernel), why
     dense = form == "dense"
     kernel = features.build(
-        x,
-        settings.kernel,
-        gamma=settings.gamma,
-        normalized=not dense,
-        max_bytes=max_bytes,
+        x, settings.kernel, gamma=settings.gamma, normalized=not dense
     )
     if dense:
         kernel = similarity.Dense(features.normalized_matrix(kernel))

@@ -103,7 +103,7 @@ def test_low_rank_kernels_have_the_digits_of_their_features():
     nystrom = low_rank.nystrom(x, num_landmarks=4, key=key, **own)
     factor = np.asarray(nystrom.map.factor)
     np.testing.assert_allclose(factor @ factor.T, expected, atol=1e-5)
-    far = np.float64(x) + 1e7  # so far that float32 has no digits of the angle
+    far = x.astype(np.float64) + 1e7  # so far that float32 has no digits of the angle
     fourier = low_rank.fourier(far, num_features=2**14, key=key, **own)
     factor = np.asarray(fourier.factor)
     np.testing.assert_allclose(factor @ factor.T, expected, atol=0.05)
@@ -171,7 +171,9 @@ def test_wide_sparse_rows_need_no_dense_columns(name):
     leaves, structure = jax.tree.flatten(built)
     product = jax.jit(lambda leaves, v: jax.tree.unflatten(structure, leaves)(v))
     compiled = product.lower(leaves, jnp.ones((400, 2), jnp.float32)).compile()
-    held = compiled.memory_analysis().temp_size_in_bytes
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    held = analysis.temp_size_in_bytes
     assert held < 3e8
 
 
@@ -189,9 +191,7 @@ def test_a_kernel_that_is_no_name_is_refused_before_sparse_rows_become_dense():
 
 def test_features_without_a_column_are_refused():
     for empty in (np.zeros((3, 0)), scipy.sparse.csr_array((3, 0))):
-        with pytest.raises(
-            ValueError, match=r"at least one column, got shape \(3, 0\)"
-        ):
+        with pytest.raises(ValueError, match=r"shape \(n, d\), d > 0, got \(3, 0\)"):
             features.build(empty)
 
 
@@ -222,7 +222,7 @@ P = scipy.sparse.csr_array(np.eye(3))
 TOO_LARGE = [
     (lambda: low_rank.distinct(HUGE * np.eye(3)), "features"),
     (lambda: low_rank.fourier(GRAM, gamma=HUGE, num_features=2, key=KEY), "gamma"),
-    (lambda: features.row_normalized(np.full((3, 2), 3e38, np.float32)), "row 0"),
+    (lambda: features.row_normalized(np.array([[3e38, 3e38, 0]], np.float32)), "row 0"),
     (lambda: gntk.gram(HUGE * np.eye(3)), "features"),
     (lambda: gntk.gcn(identity, GRAM, depth=2, scale=HUGE), "scale"),
     (lambda: gntk.dense(gntk.initialize(GRAM), bias_std=1e200), "bias_std"),

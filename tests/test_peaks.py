@@ -106,3 +106,13 @@ def test_deeper_networks_targets_and_gram_matrices_add_to_a_tracked_kernel():
     assert needed(1, 1, 0) < needed(2, 1, 0) < needed(3, 1, 0)
     assert needed(2, 4, 0) - needed(2, 1, 0) == 3 * 4 * 1000**2
     assert needed(2, 1, 5) - needed(2, 1, 0) == 5 * 4 * 1000**2
+
+
+def test_sparse_rows_take_what_their_entries_take():
+    def needed(num_entries, num_features):
+        return peaks.sparse_rows(num_entries, num_features, 2**26, itemsize=4)
+
+    small = needed(10**6, 3 * 10**6)
+    assert small < 0.1 * peaks.dense_rows(400, 3 * 10**6, 2**26, itemsize=4)
+    assert needed(2 * 10**6, 3 * 10**6) > small
+    assert needed(10**6, 6 * 10**6) > small

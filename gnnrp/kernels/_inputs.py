@@ -75,7 +75,7 @@ def checked(features: FeaturesLike) -> Any:
         msg = f"features must have shape (n, d), got {x.shape}"
         raise ValueError(msg)
     if x.shape[1] == 0:
-        msg = f"features must have at least one column, got shape {x.shape}"
+        msg = f"features must have shape (n, d), d > 0, got {x.shape}"
         raise ValueError(msg)
     if sparse:
         x = scipy.sparse.csr_array(given)

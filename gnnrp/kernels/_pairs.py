@@ -13,6 +13,8 @@ from gnnrp import _tracing
 from gnnrp.kernels import _distances, gntk
 from gnnrp.kernels._neighborhoods import power_of_two
 
+_MOST_COLUMNS = 2**14  # of sparse inputs that become dense as they are
+
 
 def with_variances(
     nngp: Array, variances: tuple[Array, Array], rows: Any, columns: Any
@@ -53,8 +55,7 @@ def second_variances(
             inside = place < P.indptr[some + 1][:, None]
             place = np.where(inside, place, 0)
             neighbors = P.indices[place]
-            inputs = Z[neighbors.ravel()]
-            inputs = inputs.toarray() if scipy.sparse.issparse(inputs) else inputs
+            inputs = _dense(Z[neighbors.ravel()])
             found[some] = _sum_over_pairs(
                 inputs.reshape(batch, width, -1),
                 neighbors,
@@ -64,6 +65,17 @@ def second_variances(
                 **settings,
             )
     return found
+
+
+def _dense(inputs: Any) -> np.ndarray:
+    """Return rows as a dense matrix, of many columns only those with an entry."""
+    if not scipy.sparse.issparse(inputs):
+        return inputs
+    if inputs.shape[1] > _MOST_COLUMNS:
+        used = np.unique(inputs.indices)
+        missing = power_of_two(len(used)) - len(used)  # for few shapes
+        return np.pad(inputs[:, used].toarray(), ((0, 0), (0, missing)))
+    return inputs.toarray()
 
 
 @functools.partial(_tracing.Jit, static_argnames=("side",))

@@ -1,7 +1,9 @@
 """Inner products and distances of sparse feature rows, a block at a time."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,8 @@ DENSITY = 0.04
 _BLOCK = (
     128  # rows: wide enough for the sparse kernel, and d x 128 stays near the cache
 )
+_SPARSE_COST = 256  # of a product in scipy, in those of a dense matrix product
+_BLOCK_BYTES = 2**26  # of columns that are dense at once
 _ENTRIES = 2**20  # of gathered rows at once, about
 
 TermFn = Callable[[jax.Array], jax.Array]
@@ -177,3 +181,31 @@ def block_size(rows: SparseRows, num_bytes: int) -> int:
     num_nodes, num_columns = rows.shape
     largest = max(num_nodes, num_columns, 4 * rows.longest, 1)
     return max(1, min(_BLOCK, num_nodes, num_bytes // (rows.dtype.itemsize * largest)))
+
+
+def inner(x: Any, y: Any) -> Float[Array, "m k"]:
+    """Return X Y^T of CSR features, by a sparse product or dense blocks of columns."""
+    sides = x.tocsc(), y.tocsc()
+    counts = [np.diff(side.indptr).astype(float) for side in sides]
+    used = np.flatnonzero(counts[0] * counts[1])
+    pairs = counts[0] @ counts[1]  # products needed
+    shape = x.shape[0], y.shape[0]
+    if pairs * _SPARSE_COST < np.prod(shape) * float(len(used)):
+        with np.errstate(over="ignore"):
+            return jnp.asarray((x @ y.T).toarray())
+    width = max(1, _BLOCK_BYTES // max(1, max(shape) * x.dtype.itemsize))
+    width = min(width, 1 << max(0, len(used) - 1).bit_length())  # for few shapes
+    total = jnp.zeros(shape, x.dtype)
+    for start in range(0, len(used), width):
+        some = used[start : start + width]
+        blocks = (
+            np.pad(side[:, some].toarray(), ((0, 0), (0, width - len(some))))
+            for side in sides
+        )
+        total = _with_inner(total, *map(jnp.asarray, blocks))
+    return total
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _with_inner(total: Array, x: Array, y: Array) -> Array:
+    return total + _distances.inner(x, y)

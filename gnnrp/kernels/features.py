@@ -57,6 +57,7 @@ __all__ = [
     "as_dense",
     "as_float",
     "build",
+    "check_memory",
     "checked",
     "checked_scale",
     "diagonal",
@@ -144,9 +145,9 @@ def build(
     _checks.positive("gamma", gamma)
     _checks.at_least("block_bytes", block_bytes, 0)
     x = checked(features)
-    by_name = kernel in KERNELS.values()
-    _check_memory(x, by_name, block_bytes, max_bytes)
-    x = thin(x) if by_name else as_dense(x)
+    room = memory.room(max_bytes)
+    check_memory(x, kernel, room, block_bytes=block_bytes)
+    x = thin(x) if kernel in KERNELS.values() else as_dense(x)
     if kernel is gaussian and not scipy.sparse.issparse(x):
         _checks.fits("features", x, jax.dtypes.canonicalize_dtype(x.dtype))
         x = _near_zero(x)
@@ -240,28 +241,41 @@ def _near_zero(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     return (x - mean).astype(x.dtype)
 
 
-def _check_memory(
-    x: Any, by_name: bool, block_bytes: int, max_bytes: int | None
+def check_memory(
+    features: Any,
+    kernel: str | GramFn,
+    room: memory.Room,
+    *,
+    block_bytes: int = _BLOCK_BYTES,
 ) -> None:
-    """Refuse features whose kernel does not fit, before they are copied.
+    """Refuse checked features whose kernel does not fit, before they are copied.
+
+    Args:
+        features: from ``checked``.
+        kernel: a name or a function.
+        room: the memory left.
+        block_bytes: memory of one row block.
 
     Raises:
-        ValueError: it does not fit.
+        ValueError: the kernel does not fit.
     """
-    sparse = scipy.sparse.issparse(x) and (is_thin(x) or not by_name)
-    itemsize = jax.dtypes.canonicalize_dtype(x.dtype).itemsize
-    sizes = x.shape[1], block_bytes
-    if sparse and by_name:
-        needed = peaks.sparse_rows(x.nnz, *sizes, itemsize=itemsize)
+    named = isinstance(kernel, str) or kernel in KERNELS.values()
+    (num_nodes, num_features), itemsize = features.shape, features.dtype.itemsize
+    sparse = scipy.sparse.issparse(features)
+    dense = peaks.dense_rows(num_nodes, num_features, block_bytes, itemsize=itemsize)
+    if sparse and named and is_thin(features):
+        needed = peaks.sparse_rows(
+            features.nnz, num_features, block_bytes, itemsize=itemsize
+        )
         instead = "take fewer rows"
+    elif sparse and not named:
+        names = ", ".join(KERNELS)
+        needed = dense
+        instead = f"take a kernel that keeps sparse rows, by its name: {names}"
     else:
-        needed = peaks.dense_rows(x.shape[0], *sizes, itemsize=itemsize)
-        instead = "take fewer features"
-        if sparse:
-            names = ", ".join(KERNELS)
-            instead = f"take a kernel that keeps sparse rows, by its name: {names}"
-    what = f"the kernel of {x.shape[0]:,} rows of {x.shape[1]:,} features"
-    memory.check(what, needed, memory.room(max_bytes), instead)
+        needed, instead = dense, "take fewer features"
+    what = f"the kernel of {num_nodes:,} rows of {num_features:,} features"
+    memory.check(what, needed, room, instead)
 
 
 def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

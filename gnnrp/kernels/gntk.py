@@ -18,7 +18,6 @@ there does not say that c_σ is 2, that the last layer has no activation and the
 no 1 / sqrt(d); its two-layer theorem takes c_σ = 1.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -30,15 +29,12 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from gnnrp import _arrays, _checks
-from gnnrp.kernels import _distances, activations
+from gnnrp.kernels import _distances, _sparse_rows, activations
 from gnnrp.kernels._inputs import as_float, checked
 from gnnrp.kernels.activations import Activation
 from gnnrp.types import LinearMap, Scalar
 
 BIASES = ("none", "before", "after")  # where, of the aggregation
-
-_BLOCK_BYTES = 2**26  # of columns of sparse features that are dense at once
-_SPARSE_COST = 256  # of a product in scipy, in those of a dense matrix product
 
 
 class Kernels(NamedTuple):
@@ -191,7 +187,7 @@ def gram(features: Any) -> Float[Array, "n n"]:
     if not given:
         features = as_float(checked(features))
     if scipy.sparse.issparse(features):
-        found = _sparse_gram(features)
+        found = _sparse_rows.inner(features, features)
     else:
         x = _arrays.floating("features", features)
         if x.ndim != 2:
@@ -224,29 +220,6 @@ def check_squares(features: Any, squares: np.ndarray) -> None:
     if not squares.any() and abs(features).max() > 0:
         msg = f"the squares of all features are zero in {squares.dtype}; scale them up"
         raise ValueError(msg)
-
-
-def _sparse_gram(x: Any) -> Float[Array, "n n"]:
-    """Return X X^T of CSR features, by a sparse product or dense blocks of columns."""
-    num_rows = x.shape[0]
-    columns = x.tocsc()
-    counts = np.diff(columns.indptr)
-    pairs = np.sum(counts.astype(float) ** 2)  # products needed
-    used = np.flatnonzero(counts)
-    if pairs * _SPARSE_COST < num_rows**2 * len(used):
-        with np.errstate(over="ignore"):
-            return jnp.asarray((x @ x.T).toarray())
-    width = max(1, _BLOCK_BYTES // max(1, num_rows * x.dtype.itemsize))
-    total = jnp.zeros((num_rows, num_rows), x.dtype)
-    for start in range(0, len(used), width):
-        block = columns[:, used[start : start + width]].toarray()
-        total = _with_inner(total, jnp.asarray(block))
-    return total
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def _with_inner(total: Float[Array, "n n"], block: Array) -> Float[Array, "n n"]:
-    return total + _distances.inner(block, block)
 
 
 def gcn(

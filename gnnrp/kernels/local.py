@@ -26,7 +26,7 @@ import scipy.sparse
 from jaxtyping import Float, Int
 
 from gnnrp import _checks, _tracing, spmm
-from gnnrp.kernels import _distances, activations, gntk
+from gnnrp.kernels import _distances, _sparse_rows, activations, gntk
 from gnnrp.kernels._inputs import as_float, checked
 from gnnrp.kernels._neighborhoods import Side, sides
 from gnnrp.kernels._pairs import second_variances, with_variances
@@ -117,12 +117,11 @@ def gcn(
     dtype = layers.Z.dtype
     whole: Any = [np.empty((len(own), len(other)), dtype) for _ in range(2)]
     for at, row in row_sides:
-        inputs = _inputs(layers, row)
         for beside, column in column_sides:
             tile = _tile(
                 row,
                 column,
-                (inputs, _inputs(layers, column)),
+                _inner(layers.Z, row, column),
                 (_variances(layers, row), _variances(layers, column)),
                 trained=flags,
                 **settings,
@@ -160,10 +159,15 @@ def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
     return _Layers(P, Z, (squares.astype(dtype),))
 
 
-def _inputs(layers: _Layers, side: Side) -> np.ndarray:
-    """Return Z of the innermost neighborhood."""
-    Z = layers.Z[side.nodes[0]]
-    return Z.toarray() if scipy.sparse.issparse(Z) else Z
+_dense_inner = jax.jit(_distances.inner)
+
+
+def _inner(Z: Any, row: Side, column: Side) -> Float[jax.Array, "s r"]:
+    """Return Z Z^T between the innermost neighborhoods."""
+    sides = Z[row.nodes[0]], Z[column.nodes[0]]
+    if scipy.sparse.issparse(Z):
+        return _sparse_rows.inner(*sides)
+    return _dense_inner(*map(jnp.asarray, sides))
 
 
 def _variances(layers: _Layers, side: Side) -> list[np.ndarray]:
@@ -202,7 +206,7 @@ def _tiles(
 def _tile(
     row: Side,
     column: Side,
-    inputs: tuple[Float[Any, "s d"], Float[Any, "r d"]],
+    gram: Float[Any, "s r"],
     variances: tuple[list[Any], list[Any]],
     *,
     scale: Any,
@@ -213,9 +217,9 @@ def _tile(
 ) -> Kernels:
     """Return a tile of the block, with what pads it."""
     activation = _tracing.unwrap(activation)
-    kernels = gntk.initialize(_distances.inner(*inputs))
+    kernels = gntk.initialize(gram)
     kernels = gntk.dense(kernels, trained=trained[0])
-    shift = jnp.asarray(after, inputs[0].dtype) ** 2
+    shift = jnp.asarray(after, gram.dtype) ** 2
     for at, flag in enumerate(trained[1:]):
         both = variances[0][at], variances[1][at]
         nngp = with_variances(kernels.nngp, both, row.nodes[at], column.nodes[at])

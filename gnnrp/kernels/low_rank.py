@@ -106,15 +106,14 @@ def distinct(
     num_nodes, width = x.shape
     if scipy.sparse.issparse(x):
         width = -(-2 * x.nnz // max(1, num_nodes))  # with the places of the entries
-    room, instead = memory.room(max_bytes), "take its row blocks (features.build)"
-
-    def check(num_rows: int) -> None:
-        needed = peaks.distinct(num_nodes, width, num_rows, itemsize=x.dtype.itemsize)
-        memory.check(f"the kernel of {num_rows:,} distinct rows", needed, room, instead)
-
-    check(1)
     rows, group, count = _distinct_rows(x)
-    check(rows.shape[0])
+    num_rows = rows.shape[0]
+    memory.check(
+        f"the kernel of {num_rows:,} distinct rows",
+        peaks.distinct(num_nodes, width, num_rows, itemsize=x.dtype.itemsize),
+        memory.room(max_bytes),
+        "take its row blocks (features.build)",
+    )
     built = dense.build(rows, kernel, gamma=gamma, normalized=False)
     gram = dense.matrix(built)
     if normalized:
@@ -165,7 +164,7 @@ def fourier(
     _checks.fits("gamma", gamma, dtype)
     memory.check(
         f"the kernel of {x.shape[0]:,} nodes by {2 * half:,} random features",
-        peaks.fourier(*x.shape, 2 * half, itemsize=dtype.itemsize),
+        peaks.fourier(x.shape[0], x.shape[1], 2 * half, itemsize=dtype.itemsize),
         memory.room(max_bytes),
         "take a smaller num_features",
     )
