@@ -147,6 +147,11 @@ def test_a_silent_process_is_named(port):
     assert meet(every) == {}
     told = until(every[0], "end")
     assert told.startswith("process 1 (localhost) has been silent for 1 s (--partner-s")
+    ended = threading.Thread(target=every[0].end, args=(told,))
+    ended.start()
+    assert until(every[1], "end") == told  # it learns why, once it runs again
+    every[1].end(None)
+    ended.join()
     close(every)
 
 

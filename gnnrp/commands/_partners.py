@@ -205,6 +205,7 @@ class Partners:
                 peer.heard = now
             elif peer.open and now - peer.heard > self._seconds:
                 how = f"has been silent for {self._seconds:g} s (--partner-seconds)"
+                peer.heard = now  # open still: once it runs again, it reads why
                 found.append(self._lost(index, how))
         if now - self._beaten > min(1.0, self._seconds / 5):
             self._beaten = now
@@ -322,7 +323,6 @@ class Partners:
         return []
 
     def _lost(self, index: int, how: str) -> Event:
-        self._peers[index].close()
         return Event("end", f"{self.hosts.named(index)} {how}; {AGAIN}")
 
     def _tell(self, kind: str, content: Any = None, besides: int | None = None) -> None:
