@@ -139,7 +139,7 @@ def digest(*trees: Any) -> str:
         if plain.dtype == object:  # a function, which is part of the structure
             continue
         found.update(f"{plain.dtype}{plain.shape}".encode())
-        found.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8))
+        found.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 
