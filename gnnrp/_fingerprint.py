@@ -136,10 +136,10 @@ def digest(*trees: Any) -> str:
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(trees):
         plain = np.asarray(jax.random.key_data(leaf) if _orbax.is_key(leaf) else leaf)
-        if plain.dtype == object:  # a function, of which the structure tells
+        if plain.dtype == object:  # a function, which is part of the structure
             continue
         found.update(f"{plain.dtype}{plain.shape}".encode())
-        found.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8))
+        found.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 

@@ -199,7 +199,7 @@ def claims(
 
 
 def fault(rows: Any, t: int, every: int, num_graphs: int) -> str | None:
-    """Return what is wrong with the looks of a run that stands at step t, or None."""
+    """Return the fault of the rows of a run at step t, or None."""
     try:
         steps = [row["step"] for row in rows]
         entries = [entry for row in rows for entry in row["graphs"]]
@@ -207,20 +207,20 @@ def fault(rows: Any, t: int, every: int, num_graphs: int) -> str | None:
         names = {tuple(sorted(entry)) for entry in entries}
         values = [x for entry in entries for x in _flat(entry)]
     except (TypeError, LookupError, AttributeError):
-        return "its looks cannot be read"
+        return "its rows cannot be read"
     due = {*range(0, t, every), t}
     whole = all(type(step) is int for step in steps) and {*steps} >= due
     if not whole or steps != sorted({*steps}) or steps[-1] != t:
-        return "its looks are not at the steps of the run"
+        return "its rows are not those of the steps of the run"
     if {*numbers} != {num_graphs} or len(names) != 1:
-        return "a look is not at the graphs of the run"
+        return "a row does not have an entry for each graph"
     if any(type(x) not in {int, float} for x in values):
-        return "a look holds what is no number"
+        return "a row has a value that is not a number"
     return None
 
 
 def are_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tell whether two looks at a graph agree, up to other round-off.
+    """Tell whether two entries of a graph agree, up to round-off.
 
     Accuracies may differ by a tenth, since round-off may move nodes across ties.
     """
@@ -233,7 +233,7 @@ def are_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _flat(entry: dict[str, Any]) -> list[Any]:
-    """Return the numbers of a look at a graph, by name, and its eigenvalues."""
+    """Return the numbers of an entry in the order of their names."""
     return [
         x
         for name in sorted(entry)

@@ -10,7 +10,7 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -106,11 +106,14 @@ def refuse(reason: str) -> NoReturn:
 
 
 def seal(folder: Path, **known: Any) -> None:
-    """Write ``manifest.json``: what is known of a folder, and a digest of all of it.
+    """Write ``manifest.json``: the size and digest of each file of a folder, and more.
 
-    The seal is a SHA-256 of the manifest, which lists the size and SHA-256 of each
-    file. It detects accidents, and files that come from another folder. It is no
-    signature: whoever runs this function on changed files seals them anew.
+    The seal is a SHA-256 of the manifest. It detects accidents, and files that come
+    from another folder. It is no signature: this function seals changed files too.
+
+    Args:
+        folder: of the files.
+        known: entries of the manifest, plain JSON.
 
     Raises:
         OSError: it cannot be written.
@@ -208,3 +211,52 @@ def _tree(folder: Path) -> dict[str, int | None]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Journal:
+    """Rows of plain JSON that a run appends to, saved with each of its checkpoints.
+
+    A file of JSON lines shows them. It is written anew from the rows at each change and
+    never read, so that it cannot disagree with the run.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        find_fault: Callable[[int, list[Any], Any], str | None] = lambda *_: None,
+    ) -> None:
+        """Start without rows.
+
+        Args:
+            path: of the file; None: there is none.
+            find_fault: from step, rows and state of a checkpoint, the fault of the
+                rows, or None.
+        """
+        self.rows: list[Any] = []
+        self.find_fault = find_fault
+        self._path = path
+
+    def append(self, row: Any) -> None:
+        """Add a row.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.restore([*self.rows, row])
+
+    def restore(self, rows: list[Any]) -> None:
+        """Take over the rows of a checkpoint.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.rows = rows
+        if self._path is not None:
+            lines = "".join(_line(row) for row in rows)
+            write(self._path, lines.encode())
+
+
+def _line(row: Any) -> str:
+    """Return a row as a line of JSON, null where a number is not finite."""
+    text = json.dumps(row)
+    return json.dumps(json.loads(text, parse_constant=lambda _: None)) + "\n"

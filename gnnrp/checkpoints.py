@@ -30,48 +30,7 @@ SECONDS = 60.0  # between two checkpoints
 _FILES = 48  # of a checkpoint at most, beside its arrays, of a block each
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
 
-
-class Journal:
-    """Rows of plain JSON that a run appends to, saved with each of its checkpoints.
-
-    A file of JSON lines shows them. It is written anew from the rows at each change and
-    never read, so that it cannot disagree with the run.
-    """
-
-    def __init__(
-        self,
-        path: Path | None,
-        find_fault: Callable[[int, list[Any], Any], str | None] = lambda *_: None,
-    ) -> None:
-        """Start without rows.
-
-        Args:
-            path: of the file; None: there is none.
-            find_fault: from step, rows and state of a checkpoint, what is wrong with
-                the rows, None if nothing is.
-        """
-        self.rows: list[Any] = []
-        self.find_fault = find_fault
-        self._path = path
-
-    def append(self, row: Any) -> None:
-        """Add a row.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self.restore([*self.rows, row])
-
-    def restore(self, rows: list[Any]) -> None:
-        """Take over the rows of a checkpoint.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self.rows = rows
-        if self._path is not None:
-            lines = "".join(_line(row) for row in rows)
-            _writing.write(self._path, lines.encode())
+Journal = _writing.Journal
 
 
 class Keeper:
@@ -154,7 +113,7 @@ class Keeper:
 
         Args:
             like: from its number t, a state of the same shapes and types.
-            find_fault: from t and the state, what is wrong with it, None if nothing is.
+            find_fault: from t and the state, its fault, or None.
             most: largest t of the run, if it has one.
 
         Raises:
@@ -385,12 +344,6 @@ def _together(path: Path) -> Iterator[None]:
     if any_failed:
         msg = f"another process could not use the checkpoint {path}; see its message"
         raise ValueError(msg)
-
-
-def _line(row: Any) -> str:
-    """Return a row as a line of JSON, null where a number is not finite."""
-    text = json.dumps(row)
-    return json.dumps(json.loads(text, parse_constant=lambda _: None)) + "\n"
 
 
 def _check_json(name: str, value: Any) -> None:

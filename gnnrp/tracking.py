@@ -335,15 +335,15 @@ def _entry(
 def _fault(
     subject: _Subject, settings: Settings, t: int, rows: Any, saved: Any
 ) -> str | None:
-    """Return what is wrong with the rows of a checkpoint, None if nothing is.
+    """Return the fault of the rows of a checkpoint, or None.
 
-    There must be a look at every step at which one is due, at all graphs, and the
-    last one must find on the first graph what the parameters give.
+    There must be a row for every step at which one is due, with an entry for each
+    graph, and the last one must agree with the parameters on the first graph.
     """
     fault = _tracked.fault(rows, t, settings.every, len(subject.graphs))
     if fault:
         return fault
     now = _entry(subject, settings.reduce, saved.state.params, subject.graphs[0])
     if not _tracked.are_alike(rows[-1]["graphs"][0], now):
-        return "its last look is not at its parameters"
+        return "its last row is not that of its parameters"
     return None

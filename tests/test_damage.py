@@ -115,7 +115,7 @@ KINDS = {
 
 
 class Resume(NamedTuple):
-    """A stopped run, and what its driver asked its keeper."""
+    """A stopped run, and the arguments with which its driver resumes it."""
 
     folder: Path
     made: tuple
@@ -388,7 +388,7 @@ UNSEEN = {
     ("training", reversed_): r".state.(optimizer.*trace|best.params)",
     ("tracking", reversed_): r".state.optimizer.*trace",
 }
-"""What no check sees, as the documentation of checkpoints says."""
+"""Changes that no check detects, as the documentation of checkpoints says."""
 
 
 @pytest.mark.parametrize("change", [*SLOW, with_nan, reversed_])
@@ -441,7 +441,7 @@ ROWS = {
     "a missing number": lambda rows: rows[1]["graphs"][0].pop("loss"),
     "a missing graph": lambda rows: rows[1]["graphs"].pop(),
     "no row": lambda rows: rows.clear(),
-    "what is no row": lambda rows: rows.insert(0, 3),
+    "a number": lambda rows: rows.insert(0, 3),
 }
 
 
@@ -455,7 +455,7 @@ def test_changed_rows_of_tracking_are_refused(change, tmp_path, tmp_path_factory
     refused(hostile, "manifest.json is not the one that was written there")
     manifest.pop("seal")
     reseal(hostile.last, manifest)
-    refused(hostile, "look")
+    refused(hostile, "row")
 
 
 def test_the_file_of_rows_is_made_anew_from_the_checkpoint(tmp_path):

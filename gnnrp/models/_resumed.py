@@ -33,7 +33,7 @@ def make_saved_fn(rule: Any, data: Any, some: bool) -> Callable[[Any], Saved]:
 def find_fault(
     rule: Any, data: Any, begun: Any, some: bool, t: int, saved: Saved
 ) -> str | None:
-    """Return what is wrong with a restored state, None if nothing is.
+    """Return the fault of a restored state, or None.
 
     The step, the key, the counts of the optimizer and the best step must be those of
     step t, one seed at least must be finite, the parameters must have the loss and the
@@ -62,7 +62,7 @@ def find_fault(
         return None
     step, score = np.asarray(state.best.t), np.asarray(state.best.score)
     if not ((step >= 0) & (step < t)).all():
-        return "its best step is not one of those taken"
+        return "its best step is not one of its steps"
     # A new function at each call, so that a changed metric is traced anew.
     found = np.asarray(_scores(rule, data, state.best.params, some))
     none = np.isneginf(score) & ~(found > -np.inf)  # no score was a number
@@ -89,7 +89,7 @@ def is_sound(state: Any, diverged: Int[np.ndarray, "*s"]) -> bool:
 
 
 def finite_seeds(state: Any) -> Bool[np.ndarray, "*s"]:
-    """Return which seeds have finite parameters, and no NaN in the optimizer.
+    """Return a flag for each seed: finite parameters, and no NaN in the optimizer.
 
     The optimizer may hold infinity: the square of a gradient overflows first.
     """

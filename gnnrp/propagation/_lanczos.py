@@ -94,7 +94,7 @@ def find_fault(
     similarity: LinearMap,
     places: Indexed | InPlace,
 ) -> str | None:
-    """Return what is wrong with a restored space, None if nothing is.
+    """Return the fault of a restored space, or None.
 
     The vectors must be orthonormal and begin with the start, and one product must send
     a random combination of them where the images and T do: S V = V T + β v e_m^T. That

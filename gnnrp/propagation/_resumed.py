@@ -1,8 +1,7 @@
 """Faults of restored states: what a scan over a curve or one evaluation reveals.
 
-Each function returns what is wrong with a checkpoint, None if nothing is. A number that
-nothing else determines, such as a residual norm between the first and the last step or
-the score at a step that was not kept, is not checked.
+Each function returns the fault of a checkpoint, or None. A number that nothing else
+determines, such as the score or the residual norm of a step between, is not checked.
 """
 
 import json
@@ -24,7 +23,7 @@ _NORM, _VAL, _TEST, _COLUMN = range(4)  # rows of the curves
 
 
 class Choice(NamedTuple):
-    """How a run chooses one of its steps."""
+    """The rule by which a run chooses one of its steps."""
 
     metric: MetricFn
     rule: str

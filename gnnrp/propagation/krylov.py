@@ -123,7 +123,7 @@ def _fault(
     _: int,
     state: _lanczos.Growth,
 ) -> str | None:
-    """Return what is wrong with a restored space, None if nothing is."""
+    """Return the fault of a restored space, or None."""
     if fault := _lanczos.find_fault(state, begun.vector, similarity, places):
         return fault
     count = len(state.diagonal)

@@ -188,7 +188,7 @@ class _FirstProducts:
         self._adjacency = adjacency
 
     def find_fault(self, state: Any, powers: list[int]) -> str | None:
-        """Return what is wrong with a restored state, None if nothing is."""
+        """Return the fault of restored products, or None."""
         value, reached = state
         if int(reached) not in {0, *powers}:
             return f"its products are of power {int(reached)}"
@@ -215,9 +215,9 @@ class _FirstProducts:
 def _fault(
     rows: Table, grid: dict[str, Any], settings: dict[str, Any], done: int
 ) -> str | None:
-    """Return what is wrong with restored rows, None if nothing is.
+    """Return the fault of restored rows, or None.
 
-    Scores are not computed again, but an accuracy of 2 is no score of a finished run.
+    Scores are not computed again.
     """
     step_sizes, powers = settings["step_sizes"], grid["powers"][:done]
     num_splits = len(rows.power) // max(1, done * len(step_sizes))
