@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import ResidualPropagation, cli, datasets, estimator, graph, pipeline, spmm
+from gnnrp import ResidualPropagation, datasets, estimator, graph, pipeline, spmm
+from gnnrp.commands._flags import COMMANDS
 from gnnrp.estimator import OnGraph
 from gnnrp.kernels import features, homophily
 from gnnrp.propagation import residual, sweep
@@ -170,9 +171,9 @@ def test_estimators_advise_only_what_they_take(kind, name, made):
         assert lacking(key_of(ResidualPropagation.fit), arguments) == {}
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_commands_advise_only_flags_that_they_have(command):
-    kind = cli.COMMANDS[command]
+    kind = COMMANDS[command]
     flags = {field.name for field in dataclasses.fields(kind)} | {"root"}
     # The edges of a data set have no weights.
     assert lacking(key_of(kind.run), flags, weighted=False) == {}
