@@ -22,6 +22,7 @@ from gnnrp.propagation import similarity
 from gnnrp.types import Split
 
 NUM_EIGENVALUES = 3
+_SMALL = 2**20  # bytes of a network that lie within what every run holds
 MARGIN = 0.01  # between alignments that are called different
 HIGH = 0.2  # what a kernel-graph alignment that stays high stays above
 _JUDGED = ("kernel_graph", "kernel_labels", "test")
@@ -62,7 +63,6 @@ def fits(
         num_features,
         network.depth,
         num_graphs if synthetic else 1,
-        num_classes=dataset.num_classes,
         itemsize=itemsize,
     )
     room = memory.room(max_bytes)
@@ -79,7 +79,9 @@ def fits(
         wide = rule._replace(network=dataclasses.replace(network, width=width))
         state = training.state_bytes(wide, num_features, itemsize=itemsize)
         trained = training.peak_bytes(wide, shape, itemsize=itemsize)
-        return max(look(num_grams), trained, state + look(num_grams, width=width))
+        columns = {"width": width, "num_classes": dataset.num_classes}
+        beside = state + look(num_grams, **columns) - look(num_grams)
+        return max(trained, look(num_grams) + max(0, beside - _SMALL))
 
     most = bisect.bisect(range(network.width), room.left, key=lambda m: of_width(m, 0))
     remedy = f"width of at most {most - 1:,}" if most > 1 else "smaller graph"

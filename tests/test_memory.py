@@ -360,7 +360,7 @@ def test_a_tracked_network_that_does_not_fit_is_refused_with_a_width_that_does(
     settings = tracking.Settings(width=width, depth=depth, num_graphs=2)
     with (
         jax.enable_x64(False),
-        pytest.raises(ValueError, match=r"a GCN of width .* of the 1.2 GB") as told,
+        pytest.raises(ValueError, match=r"a GCN of width .* of the 1\.2 GB") as told,
     ):
         tracking.run(data, settings, max_bytes=1200 * MB)
     most = int(str(told.value).rsplit(" ", 1)[1].replace(",", ""))
@@ -408,7 +408,7 @@ def test_targets_that_do_not_fit_are_refused_before_they_are_made(
         "gntk": lambda: wide.run(large, wide.Settings(), max_bytes=800 * MB),
         "ntk": lambda: tracking.run(large, tracking.Settings(), max_bytes=800 * MB),
     }
-    with pytest.raises(ValueError, match=r"of the 0.8 GB allowed; take "):
+    with pytest.raises(ValueError, match=r"of the 0\.8 GB allowed; take "):
         runs[run]()
 
 
