@@ -355,7 +355,23 @@ def assert_seen(driver, make):
     assert not np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+SLOW = {
+    "local.gcn",
+    "run, a part of the map",
+    "run, empirical.Product",
+    "sweep, loss",
+    "training, matrix",
+    "training, schedule",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in DRIVERS
+    ],
+)
 def test_a_mutated_list_behind_a_function_is_seen(name):
     assert_seen(DRIVERS[name], in_a_list)
 
