@@ -129,8 +129,9 @@ def asymmetric_pair(matrix: Float[Any, "n n"], eps: float) -> tuple[int, int] | 
     root = np.sqrt(scale.astype(np.float64))
     for i in starts:
         block, mirrored = M[i : i + _ROWS], M[:, i : i + _ROWS].T
-        allowed = ROUND_OFF * eps * root[i : i + _ROWS, None] * root
-        differs = ~(np.abs(block - mirrored) <= allowed)
+        with np.errstate(invalid="ignore"):  # infinite entries differ
+            allowed = ROUND_OFF * eps * root[i : i + _ROWS, None] * root
+            differs = ~(np.abs(block - mirrored) <= allowed)
         if differs.any():
             row, column = np.unravel_index(np.argmax(differs), differs.shape)
             return i + int(row), int(column)

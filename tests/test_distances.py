@@ -141,7 +141,7 @@ def test_few_pairs_are_evaluated_again():
 
 
 def test_the_gaussian_kernel_may_be_differentiated_in_its_rows():
-    """Where pairs are evaluated again, too."""
+    """The pairs that are evaluated again have their gradient too."""
     x, v = 300 * draw(6, 2), np.arange(6.0)
 
     def total(x):
@@ -270,3 +270,13 @@ def test_features_whose_squares_vanish_are_refused():
         with pytest.raises(ValueError, match="zero in float32; scale them up"):
             gntk.gram(convert(np.full((3, 2), 1e-30, np.float32)))
     np.testing.assert_array_equal(gntk.gram(np.zeros((3, 2))), 0)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_array])
+def test_distances_promote_no_ranks(convert):
+    x = np.where(np.arange(400) % 40 == 0, 30 * draw(20, 400), 0)
+    built = features.build(convert(x), gamma=1.0, normalized=False)
+    expected = features.rows(built, jnp.arange(3))
+    with jax.numpy_rank_promotion("raise"):
+        found = jax.jit(lambda built: features.rows(built, jnp.arange(3)))(built)
+    np.testing.assert_allclose(found, expected, atol=1e-15)

@@ -11,7 +11,7 @@ import scipy.sparse
 from generators import every_similarity
 
 from gnnrp import graph, metrics, spmm
-from gnnrp.kernels import features, low_rank
+from gnnrp.kernels import features, generalization, low_rank, special
 from gnnrp.propagation import exact, label, maps, residual, similarity, symmetry
 from gnnrp.types import Split
 
@@ -242,3 +242,11 @@ def test_the_limit_is_as_accurate_in_columns_of_small_seeds(symmetric):
     system = np.eye(len(start)) - 0.9 * A.todense()
     expected = 0.1 * np.linalg.solve(system, start[:, 1])
     np.testing.assert_allclose(limit[:, 1], expected, atol=1e-6)
+
+
+def test_adjacencies_of_small_entries_must_be_symmetric_too():
+    A = 1e-9 * lopsided(8)[:3, :3]
+    with pytest.raises(ValueError, match="symmetric"):
+        special.spectral_gram(A)
+    with pytest.raises(ValueError, match="symmetric"):
+        generalization.bound(A, np.ones(3), np.ones(3, bool), alpha=0.1)

@@ -65,7 +65,7 @@ def squared(
 
     sums = jnp.sum(x**2, axis=1), jnp.sum(y**2, axis=1)
     return refined(
-        sums[0][:, None] + sums[1] - 2 * _product(x, y),
+        sums[0][:, None] + sums[1][None] - 2 * _product(x, y),
         sums,
         gamma,
         from_differences,
@@ -95,7 +95,7 @@ def refined(
         pairs_fn: the distances of some pairs.
         length: terms of a sum, at most.
         exact: the sums have no rounding as long as they are whole numbers.
-        known: pairs whose distance has no rounding, such as a node and itself.
+        known: pairs with an exact distance, such as a node and itself.
     """
     if 0 in distances.shape:
         return distances
@@ -139,7 +139,7 @@ def _replaced(distances, lost, pairs_fn, length):
         some = jax.lax.dynamic_slice_in_dim(places, at, chunk)
         rows, units = some // num_units, some % num_units
         first = jnp.minimum(units * width, num_columns - width)
-        columns = first[:, None] + jnp.arange(width)
+        columns = first[:, None] + jnp.arange(width)[None]
         found = pairs_fn(rows, columns)
         return at + chunk, distances.at[rows[:, None], columns].set(found)
 
@@ -150,7 +150,7 @@ def _replaced(distances, lost, pairs_fn, length):
 
 def _lost(distances, sums, gamma, length):
     """Return the pairs in which the kernel shows the rounding of the sums."""
-    both = sums[0][:, None] + sums[1]
+    both = sums[0][:, None] + sums[1][None]
     eps = jnp.finfo(distances.dtype).eps
     # The usual size of the rounding of a long sum, several times over.
     error = (4 + math.sqrt(length)) * float(eps) / 2 * both

@@ -77,9 +77,9 @@ class SparseRows:
         def from_differences(rows, others):
             return fixed._pairs(index[rows], others, term_fn)
 
-        same = index[:, None] == jnp.arange(self.shape[0])
+        same = index[:, None] == jnp.arange(self.shape[0])[None]
         return _distances.refined(
-            jnp.where(same, 0, sums[index][:, None] + sums + shared),
+            jnp.where(same, 0, sums[index][:, None] + sums[None] + shared),
             (sums[index], sums),
             gamma,
             from_differences,
@@ -97,6 +97,7 @@ class SparseRows:
     ) -> tuple[Int[Array, "... r"], Float[Array, "... r"]]:
         """Return columns and values of some rows; column d, value 0 as padding."""
         along = jnp.arange(self.longest, dtype=self.pointers.dtype)
+        along = along.reshape((1,) * index.ndim + (-1,))
         place = self.pointers[index][..., None] + along
         inside = place < self.pointers[index + 1][..., None]
         place = jnp.where(inside, place, 0)
@@ -177,7 +178,7 @@ def build(features: scipy.sparse.csr_array) -> SparseRows:
 
 
 def block_size(rows: SparseRows, num_bytes: int) -> int:
-    """Return how many rows of the kernel fit, with what they take as dense columns."""
+    """Return the number of kernel rows of a block, made dense as columns."""
     num_nodes, num_columns = rows.shape
     largest = max(num_nodes, num_columns, 4 * rows.longest, 1)
     return max(1, min(_BLOCK, num_nodes, num_bytes // (rows.dtype.itemsize * largest)))

@@ -77,7 +77,7 @@ class Rule(NamedTuple):
 def peak_bytes(
     rule: Rule, shape: tuple[int, int], *, itemsize: int, num_seeds: int = 1
 ) -> int:
-    """Return the bytes of training at its peak, beside the data.
+    """Return the bytes of training at its peak, without the data.
 
     A chunk holds the state it starts from, which callers may keep, and the next one,
     the gradient and the update, and for the backward pass the hidden units.

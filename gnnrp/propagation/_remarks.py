@@ -68,11 +68,12 @@ def _is_constant(
     exempts a split: an imbalanced class may well be the largest everywhere.
     """
     F = found.predictions
-    one_class = [_winners(each) for each in F]  # one split at a time: memory
-    same = np.array([bool(low >= high) for low, high in one_class])
+    count = range(len(F))  # one split at a time: memory
+    ends = [_winners(F[split]) for split in count]
+    same = np.array([bool(low >= high) for low, high in ends])
     if not same.any() or not (same := same & _has_classes(problem)).any():
         return same
-    decisions = jnp.stack([_decisions(each) for each in F])
+    decisions = jnp.stack([_decisions(F[split]) for split in count])
     scores = [
         np.asarray(judge(problem, jnp.moveaxis(jnp.asarray(x), 0, 1), metric=metric))
         for x in (F, decisions)

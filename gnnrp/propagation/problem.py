@@ -113,7 +113,7 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
 
 
 def peak_bytes(shape: tuple[int, int], *, itemsize: int) -> int:
-    """Return the bytes of ``make_problem`` beside its arguments.
+    """Return the bytes of ``make_problem`` at its peak, without its arguments.
 
     The targets are converted, compared and copied once, and the parts copy the rows of
     their nodes.
