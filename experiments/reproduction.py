@@ -22,6 +22,12 @@ Progress = Callable[[str, int, int], None]
 Page = Callable[[dict[str, Any]], str]
 """Makes Markdown of a record."""
 
+_DAMAGES = (
+    *(OSError, ValueError, LookupError),
+    *(TypeError, AttributeError, RecursionError),
+)
+"""Errors of reading a part that was damaged."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -226,7 +232,7 @@ def _kept(
             stored = records.load(path)
             seal = stored.pop("sha256")
             same, value = stored["key"] == key, stored["value"]
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except _DAMAGES:
             seal, stored, same, value = None, {}, False, {}
         if seal != _writing.seal_of(stored):
             msg = f"{path} is damaged; delete it to compute it again"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from gnnrp import _disk
 from gnnrp.baselines import Line
 from gnnrp.presets import PUBLISHED, SETTINGS, Settings
 
@@ -149,9 +150,10 @@ def load(path: Path) -> Any:
     """Return the JSON in a file, which nobody vouches for.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, or is not a regular file.
         ValueError: no JSON, or more than 32 MB.
     """
+    _disk.check_regular(path)
     with path.open("rb") as file:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
