@@ -73,7 +73,11 @@ def number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not single:
         msg = f"{name} must be a number, got {shown(value)}"
         raise ValueError(msg)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        msg = f"{name} must be a number that a float can hold, got {_figure(value)}"
+        raise ValueError(msg) from None
 
 
 def at_least(name: str, value: Any, minimum: float) -> None:

@@ -13,7 +13,6 @@ from gnnrp.spmm import to_scipy
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
-
 _ROUNDINGS = 4  # most roundings by which the weights of two directions differ
 
 

@@ -108,15 +108,14 @@ def num_nodes(given: Given, num_labels: int) -> int:
         raise ValueError(msg)
     most = largest(given.edges)
     if most >= num_labels:
-        msg = (
-            f"the edges name node {most}, but there are {num_labels} labels; "
-            "give every node one, -1 or None where it is not known"
+        there = (
+            f"there are {num_labels} labels; give every node one, -1 or None where it "
+            "is not known"
+            if given.num_nodes is None
+            else f"the graph has {num_labels} nodes; correct its number of nodes or "
+            "its edges"
         )
-        if given.num_nodes is not None:
-            msg = (
-                f"the edges name node {most}, but the graph has {num_labels} nodes; "
-                "correct its number of nodes or its edges"
-            )
+        msg = f"the edges name node {most}, but {there}"
         raise ValueError(msg)
     return num_labels
 

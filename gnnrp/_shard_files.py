@@ -113,9 +113,8 @@ def write_table(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest(table: dict[str, Any]) -> str:
-    """Return the SHA-256 of a table of contents, but for what it states itself."""
-    text = json.dumps({k: v for k, v in table.items() if k != "sha256"}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return the SHA-256 of a table of contents without its own entry "sha256"."""
+    return _writing.seal_of({k: v for k, v in table.items() if k != "sha256"})
 
 
 def read_table(folder: Path) -> dict[str, Any]:
@@ -158,12 +157,14 @@ def _table(given: Any) -> dict[str, Any]:
     num_parts = len(given["parts"])
     metrics.by_name(given["metric"])
     _checks.one_of("dtype", given["dtype"], ("float32", "float64"))
-    for name in ("num_nodes", "num_columns", "num_splits"):
+    for name in ("num_nodes", "num_columns", "num_splits", "rows"):
         _checks.count(name, given[name], 1)
     for name, kind in (("parts", str), ("entries", int), ("node_sums", list)):
         if [type(each) for each in given[name]] != [kind] * num_parts or not num_parts:
             msg = f"{name} does not have one value for each of {num_parts} part(s)"
             raise ValueError(msg)
+    for entries in given["entries"]:
+        _checks.count("entries", entries, 0, np.iinfo(np.int64).max)
     if not all(type(x) is str for pair in given["files"].items() for x in pair):
         msg = "files does not map names to digests"
         raise ValueError(msg)
@@ -225,11 +226,12 @@ def _reading(path: Path) -> Iterator[None]:
 
     Raises:
         ValueError: anything else was raised inside.
-        MemoryError: passed on.
+        TooLargeError: the part does not fit in memory.
+        MemoryError: as well.
     """
     try:
         yield
-    except MemoryError:
+    except (MemoryError, _files.TooLargeError):
         raise
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:150]
@@ -269,8 +271,8 @@ def _check_size(path: Path, part: int, table: dict[str, Any]) -> None:
     received = sum(each.rows for each in table["rounds"] or ())
     entry = np.dtype(table["dtype"]).itemsize + 8
     allowed = (
-        entry * abs(table["entries"][part])
-        + abs(rows) * (16 + 4 * sizes[0] + sizes[1])
+        entry * table["entries"][part]
+        + rows * (16 + 4 * sizes[0] + sizes[1])
         + 8 * received
         + _SLACK
     )

@@ -193,8 +193,7 @@ def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
         raise error or BlockingIOError(msg)
 
 
-@contextlib.contextmanager
-def _room(folder: Path, state: Any) -> Iterator[None]:
+def _check_disk(folder: Path, state: Any) -> None:
     """Refuse a full disk before orbax runs into it.
 
     Orbax closes its event loop at the first error, and threads that still write then
@@ -204,10 +203,8 @@ def _room(folder: Path, state: Any) -> Iterator[None]:
         OSError: the disk is full.
     """
     if jax.process_count() == 1:  # else each writes a share
-        folder.mkdir(parents=True, exist_ok=True)
         blocks = _FILES * os.statvfs(folder).f_frsize
         _disk.reserve(folder, blocks + sum(x.nbytes for x in jax.tree.leaves(state)))
-    yield
 
 
 def latest(folder: Path) -> int | None:
@@ -245,16 +242,14 @@ def save(
 
     leaves = _orbax.plain(state)
     half = folder / f"{t}{_orbax.HALF}"
-    with (
-        _orbax.writing(folder, t),
-        _room(folder, state),
-        _orbax.manager(ocp) as manager,
-    ):
+    with _orbax.writing(folder, t):
         with _together(half):
             folder.mkdir(parents=True, exist_ok=True)
             if jax.process_index() == 0:
                 _orbax.remove(folder, _orbax.leftovers(folder))
-        manager.save(half.absolute(), args=ocp.args.StandardSave(leaves))
+        _check_disk(folder, state)
+        with _orbax.manager(ocp) as manager:
+            manager.save(half.absolute(), args=ocp.args.StandardSave(leaves))
         described = [_described(leaf) for leaf in leaves.values()]
         with _together(half):
             if jax.process_index() == 0:
@@ -300,7 +295,8 @@ def _restored(
         kinds = [each[:2] for each in leaves]
         with _orbax.manager(ocp) as manager:
             stored = manager.metadata(path.absolute()).item_metadata.tree
-        stored = [[str(x.dtype), list(x.shape)] for _, x in _in_order(stored)]
+        stored = [stored[name] for name in sorted(stored, key=int)]
+        stored = [[str(x.dtype), list(x.shape)] for x in stored]
         if not kinds == stored == [_described(x)[:2] for x in expected.values()]:
             _writing.refuse("its arrays have other types or shapes than the run's")
     with _orbax.reading(path), _orbax.manager(ocp) as manager:
@@ -311,11 +307,6 @@ def _restored(
         if [_described(found[name]) for name in expected] != leaves:
             _writing.refuse("its arrays are not those that were saved")
     return last, _orbax.rebuilt(found, model), rows
-
-
-def _in_order(leaves: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return leaves that are named by their numbers."""
-    return sorted(leaves.items(), key=lambda pair: int(pair[0]))
 
 
 def _described(leaf: Any) -> list[Any]:

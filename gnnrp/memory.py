@@ -82,9 +82,7 @@ def room(max_bytes: int | None = None) -> Room:
         found.append((stats["bytes_limit"], stats["bytes_in_use"], "of the device"))
     if max_bytes is not None:
         found.append((max_bytes, stats.get("bytes_in_use", on_host), "allowed"))
-    for size, source in ((container_memory(), "container"), (_physical(), "machine")):
-        if size is not None:
-            found.append((size, on_host, f"of this {source}"))
+    found += [(size, on_host, source) for size, source in _limits_of_host()]
     rooms = [Room(max(0, size - used), size, source) for size, used, source in found]
     least = min(rooms, default=Room(_UNKNOWN, _UNKNOWN, "unknown"))
     if jax.process_count() > 1:  # that of all, so that all decide alike; in MiB
@@ -105,16 +103,21 @@ def room_on_host(max_bytes: int | None = None) -> Room:
     Raises:
         ValueError: not a number of bytes.
     """
-    limits = [
-        (container_memory(), "of this container"),
-        (_physical(), "of this machine"),
-    ]
+    limits = _limits_of_host()
     if max_bytes is not None:
         max_bytes = _checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
         limits.insert(0, (max_bytes, "allowed"))
-    known = [(size, source) for size, source in limits if size is not None]
-    limit, source = min(known, key=lambda each: each[0], default=(_UNKNOWN, "unknown"))
+    limit, source = min(limits, key=lambda each: each[0], default=(_UNKNOWN, "unknown"))
     return Room(max(0, limit - held()), limit, source)
+
+
+def _limits_of_host() -> list[tuple[int, str]]:
+    """Return the known limits of the memory of this process, and whose they are."""
+    limits = (
+        (container_memory(), "of this container"),
+        (_physical(), "of this machine"),
+    )
+    return [(size, source) for size, source in limits if size is not None]
 
 
 def told(needed: int, room: Room) -> str:

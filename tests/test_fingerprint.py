@@ -116,6 +116,7 @@ HIDING.unseen = 2
         (optax.adam(0.1), "a closure"),
         (objectives.sgd(0.1), "a closure"),
         ({"deep": [scaled(2)]}, "a lambda"),
+        (np.array([1, None]), "an object of ndarray"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(value, reason):

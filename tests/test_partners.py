@@ -4,10 +4,12 @@ import json
 import socket
 import threading
 import time
+import types
+from typing import Any
 
 import pytest
 
-from gnnrp.commands import _hosts, _partners
+from gnnrp.commands import _hosts, _partners, _supervisor
 from gnnrp.commands._partners import Event, Hosts, PartnerError, Partners
 
 NAMES = ("127.0.0.1", "localhost", "127.0.0.1")
@@ -123,7 +125,7 @@ def test_control_characters_of_a_partner_do_not_reach_the_terminal(three):
     reason = until(three[0], "end")
     close([three[0], three[2]])
     ended.join()
-    assert reason.startswith("?[2Jfull?xyyy")
+    assert reason.startswith(r"\u001b[2Jfull xyyy")
     assert len(reason) == 500
 
 
@@ -270,6 +272,16 @@ def test_the_first_difference_between_settings_is_named():
         "alpha is 0.5 in process 2 (c) and 1.0 in process 0 (a); start all processes "
         "with the same"
     )
+
+
+def test_every_line_that_a_worker_printed_is_shown(capsys):
+    command = types.SimpleNamespace(partner_seconds=1)
+    supervisor = _supervisor.Supervisor(command, None, [], lambda *_: None)
+    lines = [f"line {i} of a traceback" for i in range(30)]
+    worker: Any = types.SimpleNamespace(close=lambda: "\n".join(lines))
+    supervisor._worker = worker
+    supervisor.close(show_noise=True)
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 def test_a_folder_is_shared_if_its_new_file_is_seen(tmp_path):

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from gnnrp import _shard_files, cli, datasets, graph, shards
-from gnnrp.datasets import _part_nodes, sbm
+from gnnrp import _shard_files, cli, datasets, graph, memory, shards
+from gnnrp.datasets import _files, _part_nodes, sbm
 from gnnrp.propagation import borders, layouts, sharded
 
 HUGE = np.finfo(np.float64).max
@@ -263,6 +263,8 @@ TABLES = {
     "numbers as digests": ({"parts": [1, 2]}, "parts does not have one value for each"),
     "a part of other name": ({"parts": ["../../x"] * 3}, "does not have one value for"),
     "one size": ({"entries": [3]}, "entries does not have one value for each of 2"),
+    "negative size": ({"entries": [-3, 3]}, "entries must be at least 0, got -3"),
+    "no rows": ({"rows": 0}, "rows must be at least 1, got 0"),
     "real sizes": ({"entries": [3.0, 3.0]}, "entries does not have one value for eac"),
     "sums as text": ({"node_sums": ["a", "b"]}, "node_sums does not have one value f"),
     "no sums": ({"node_sums": [[], []]}, "node_sums are not those of 30 nodes"),
@@ -295,6 +297,25 @@ def test_a_table_without_a_value_is_refused_by_name(key, folder, tmp_path):
     (tmp_path / "shards.json").write_text(json.dumps(table))
     with pytest.raises(ValueError, match=rf"shards.json: '{key}'\)"):
         shards.contents(tmp_path)
+
+
+def test_a_part_that_does_not_fit_in_memory_is_not_called_damaged(
+    folder, tmp_path, monkeypatch
+):
+    forge(folder, tmp_path)
+    room = memory.Room(0, 1000, "of this machine")
+    monkeypatch.setattr(memory, "room_on_host", lambda *_: room)
+    with pytest.raises(ValueError, match=r"part-0\.npz: reading it takes .* or more"):
+        read_all(tmp_path)
+
+
+def test_a_part_may_be_larger_than_the_files_of_a_data_set(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_files, "MAX_BYTES", 4000)  # of one array in it
+    forge(folder, tmp_path)
+    assert (tmp_path / "part-0.npz").stat().st_size > _files.MAX_BYTES
+    read_all(tmp_path)
 
 
 def test_a_digest_of_a_border_that_is_none_is_refused(folder, tmp_path):

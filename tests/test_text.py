@@ -61,6 +61,9 @@ def test_a_number_of_any_length_is_refused_in_a_short_message():
         ) as caught:
             _checks.count("power", number, 0)
         assert len(str(caught.value)) < _text.LIMIT
+        with pytest.raises(ValueError, match="gamma must be a number that a") as caught:
+            _checks.positive("gamma", number)
+        assert len(str(caught.value)) < _text.LIMIT
 
 
 def test_a_logger_is_quiet_while_any_thread_wants_that_and_keeps_its_level():

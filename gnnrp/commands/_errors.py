@@ -1,7 +1,6 @@
 """Sentences and exit statuses for the errors of a command."""
 
 import logging
-import re
 import sys
 import threading
 import traceback
@@ -23,7 +22,7 @@ def sentence(error: Exception) -> tuple[str, int]:
     An error whose class the package does not raise on purpose is called unexpected.
     """
     if isinstance(error, MemoryError):
-        reason = one_line(str(error)) or "no more could be allocated"
+        reason = str(error).strip() or "no more could be allocated"
         return (
             f"not enough memory ({reason}); choose a smaller data set or smaller "
             "settings, or set --max-memory to have too large ones refused at once"
@@ -33,7 +32,7 @@ def sentence(error: Exception) -> tuple[str, int]:
             _shared.check_device()
         except ValueError as cause:
             return str(cause), BAD_INPUT
-    text = one_line(str(error))
+    text = str(error).strip()
     if text and isinstance(error, (UsageError, *_EXPECTED)):
         return text, BAD_INPUT
     name = type(error).__name__
@@ -67,8 +66,3 @@ def _drop(*_: object) -> None:
 
 def _tell_warning(message: Warning | str, *_: object, **__: object) -> None:
     streams.tell(f"gnnrp: {message}")
-
-
-def one_line(text: str) -> str:
-    """Return the start of a text without box drawing, in one line."""
-    return " ".join(re.sub(r"[\u2500-\u257f]", " ", text[:100_000]).split())

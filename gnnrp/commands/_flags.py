@@ -14,7 +14,7 @@ import tyro
 
 from gnnrp import _interrupts
 from gnnrp.commands import streams
-from gnnrp.commands._errors import UsageError, one_line
+from gnnrp.commands._errors import UsageError
 from gnnrp.commands.datasets import Datasets
 from gnnrp.commands.gntk import Gntk
 from gnnrp.commands.ntk import Ntk
@@ -41,7 +41,7 @@ _PLAIN = {
     "could not convert string to float: ": "it takes a number, got ",
     "Could not find valid parse for arguments: ": "it takes whole numbers, got ",
 }
-"""What Python and tyro say of values, and how it is said here."""
+"""Messages of Python and tyro about values, in plainer words."""
 
 
 def parse(arguments: Sequence[str]) -> Command | None:
@@ -73,8 +73,8 @@ def parse(arguments: Sequence[str]) -> Command | None:
     except SystemExit as stop:
         if stop.code in {0, None}:
             raise
-        told = _unknown(arguments) or _complaint(complaint.getvalue())
-        raise UsageError(told) from None
+        reason = _unknown(arguments) or _complaint(complaint.getvalue())
+        raise UsageError(reason) from None
 
 
 def _unknown(arguments: Sequence[str]) -> str | None:
@@ -123,7 +123,7 @@ def _complaint(box: str) -> str:
             inside.append("")
         else:
             inside[-1] += f"{line}\n"
-    text = next(filter(None, map(one_line, inside)), "")
+    text = next(filter(None, map(_without_rules, inside)), "")
     if choice := re.match(r"invalid choice '(.*)' for .*'(--.*)'\. .*\((.*)\)", text):
         value, flag, allowed = choice.groups()
         try:
@@ -133,3 +133,8 @@ def _complaint(box: str) -> str:
     for words, plain in _PLAIN.items():
         text = text.replace(words, plain)
     return text
+
+
+def _without_rules(text: str) -> str:
+    """Return a text in one line, without the lines that tyro draws."""
+    return " ".join(re.sub(r"[\u2500-\u257f]", " ", text).split())

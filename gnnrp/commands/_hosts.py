@@ -158,9 +158,7 @@ class SharedFolder:
         from gnnrp import _writing, checkpoints
 
         checkpoints.prepare(self._folder)
-        self._token = (
-            f".{secrets.token_hex(8)}.half"  # removed like any unfinished file
-        )
+        self._token = f".{secrets.token_hex(8)}"
         _writing.write(self._folder / self._token, b"")
         return self._token
 

@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from gnnrp import _text
+
 _LONGEST = 1 << 20  # bytes of a message
+_LONGEST_REASON = 500  # characters
 _TICK = 0.2  # seconds between two looks at signals and clocks
 _FAREWELL = 2.0  # seconds for partners to read the last message
 AGAIN = "start all processes again, with --resume if there is a --folder"
@@ -290,9 +293,9 @@ class Partners:
             stranger.close()
         elif hosts != list(self.hosts.names) or not 0 < index < count:
             others = ",".join(map(str, hosts)) if isinstance(hosts, list) else "none"
-            others = _printable(others)
+            others = _text.line(others, 80)
             msg = (
-                f"process {index} has --hosts {others[:80]} and {self.hosts.named(0)} "
+                f"process {index} has --hosts {others} and {self.hosts.named(0)} "
                 f"{','.join(self.hosts.names)[:80]}; start all with the same"
             )
             stranger.send("end", msg)
@@ -313,7 +316,8 @@ class Partners:
                 self._tell(kind, content, besides=index)
             reason = content if type(content) is str else "the run ended"
             number = content if type(content) is int else 0
-            return [Event(kind, _printable(reason) if kind == "end" else number)]
+            reason = _text.line(reason, _LONGEST_REASON)
+            return [Event(kind, reason if kind == "end" else number)]
         if self.hosts.index > 0 and kind in {"values", "met", "done"}:
             return [event]
         if kind == "value":
@@ -355,12 +359,6 @@ def _wait(sockets: list[socket.socket], timeout: float) -> list[Any]:
     from multiprocessing import connection
 
     return connection.wait(sockets, timeout)
-
-
-def _printable(text: str) -> str:
-    """Return a text of the network as a terminal may show it."""
-    shown = "".join(sign if sign.isprintable() else "?" for sign in text[:500])
-    return " ".join(shown.split())
 
 
 def _event(line: bytes) -> Event | None:

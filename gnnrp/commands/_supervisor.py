@@ -117,8 +117,8 @@ class Supervisor:
             self._listener.close()
         if self._worker is not None:
             noise = self._worker.close()
-            if show_noise and noise:
-                streams.tell(noise)
+            for line in noise.splitlines() if show_noise else ():
+                streams.tell(line)
 
     def _is_first(self) -> bool:
         return self._hosts is not None and self._hosts.index == 0

@@ -81,16 +81,9 @@ def stated(path: Path, room: memory.Room | None = None) -> File:
 
     Raises:
         OSError: it does not exist.
-        ValueError: it is larger than any of the published files.
     """
     with opening(path):
         status = path.stat()
-    if status.st_size > MAX_BYTES:
-        msg = (
-            f"{path} is damaged or no data set: it has {status.st_size} bytes; get it "
-            "anew"
-        )
-        raise ValueError(msg)
     room = room or memory.room_on_host()
     return File(path, status.st_size, _version(status), room)
 
@@ -107,6 +100,12 @@ def contents(
     room = memory.room_on_host(max_bytes)
     files = {name: stated(folder / name, room) for name in names}
     for file in files.values():
+        if file.size > MAX_BYTES:
+            msg = (
+                f"{file.path} is damaged or no data set: it has {file.size} bytes; "
+                "get it anew"
+            )
+            raise ValueError(msg)
         file.open().close()
     return files
 

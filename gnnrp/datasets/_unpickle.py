@@ -79,7 +79,6 @@ STAND_INS = {
 _CALLABLE = (Array, Dtype, Matrix, Graph)
 _INSIDE = {Dtype: (), Array: (Dtype,), Matrix: (Array,)}
 _SCALARS = (bool, int, float, str, type(None))
-_MARK = object()
 
 
 def load(content: bytes, check_memory: Callable[[], None] = lambda: None) -> Any:

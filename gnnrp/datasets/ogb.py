@@ -49,10 +49,9 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     counts = []
     for file in count_files:
         with _files.reading(folder / file, "OGB count"):
-            (count,) = _text.table(content[file], 1, max_rows=1)[
-                :, 0
-            ].tolist()  # of one graph
-            counts.append(count)
+            # Of one graph: a line with one number.
+            (found,) = _text.table(content[file], 1, max_rows=1).ravel().tolist()
+            counts.append(found)
     with _files.reading(folder / label_file, "OGB label"):
         labels, num_classes = _labels(content[label_file], name, counts[0])
         _expect("labels", len(labels), counts[0])

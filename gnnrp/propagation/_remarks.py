@@ -94,7 +94,7 @@ def _classes(targets, train, known):
     if known is not None:
         one_hot &= known.all(axis=1)
     present = jnp.matmul(train.astype(targets.dtype), jnp.abs(targets)) > 0
-    return ~jnp.any(train & ~one_hot, axis=1) & (jnp.sum(present, axis=1) > 1)
+    return ~jnp.any(train & ~one_hot[None], axis=1) & (jnp.sum(present, axis=1) > 1)
 
 
 @jax.jit
