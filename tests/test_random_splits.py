@@ -57,6 +57,7 @@ def test_summaries_leave_out_splits_without_such_nodes():
 
 
 @pytest.mark.filterwarnings("ignore:all nodes are predicted to be of one")
+@pytest.mark.filterwarnings("ignore:all nodes are predicted")  # random labels
 def test_a_record_is_made_of_a_miniature(tmp_path):
     miniatures.copurchase(tmp_path)
     found = random_splits.main(

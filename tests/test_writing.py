@@ -322,15 +322,18 @@ def test_parts_and_checkpoints_that_are_no_folders_are_refused(tmp_path):
         shards.write(tmp_path / "file", sbm.generate(0), 2)
 
 
-def test_a_folder_is_vouched_for_until_one_of_its_files_changes(tmp_path):
+def test_a_folder_is_sealed_until_one_of_its_files_changes(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "x").write_bytes(np.arange(3).tobytes())
-    _writing.verify(tmp_path)  # nobody has looked
-    _writing.vouch(tmp_path)
-    _writing.verify(tmp_path)
+    with pytest.raises(ValueError, match="it has no manifest"):
+        _writing.unseal(tmp_path)
+    _writing.seal(tmp_path, step=3)
+    assert _writing.unseal(tmp_path, step=3)["step"] == 3
+    with pytest.raises(ValueError, match="is not the one that was written there"):
+        _writing.unseal(tmp_path, step=4)
     (tmp_path / "deep" / "x").write_bytes(np.arange(1, 4).tobytes())
-    with pytest.raises(ValueError, match="is not the one that was written"):
-        _writing.verify(tmp_path)
+    with pytest.raises(ValueError, match="is not the file that was written"):
+        _writing.unseal(tmp_path, step=3)
     (tmp_path / "deep" / "x").unlink()
-    with pytest.raises(ValueError, match="is not the one that was written"):
-        _writing.verify(tmp_path)
+    with pytest.raises(ValueError, match="is missing, new or of another size"):
+        _writing.unseal(tmp_path, step=3)
