@@ -20,7 +20,8 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
 import gnnrp
-from gnnrp import cli, commands
+from gnnrp import cli
+from gnnrp.commands import _flags
 
 ROOT = Path(__file__).parents[1]
 API = ROOT / "docs" / "api"
@@ -102,7 +103,7 @@ def write_api():
         page.unlink()
     of_flags = {
         typing.get_args(command)[0].__module__
-        for command in typing.get_args(commands.Command)
+        for command in typing.get_args(_flags.Command)
     }
     names = list(modules())
     for name in names:
