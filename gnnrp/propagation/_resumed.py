@@ -4,6 +4,7 @@ Each function returns the fault of a checkpoint, or None. A number that nothing 
 determines, such as the score or the residual norm of a step between, is not checked.
 """
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gnnrp.propagation import exact, selection
-from gnnrp.propagation.problem import Problem, evaluate
+from gnnrp.propagation.problem import Problem, judge, with_nan
 from gnnrp.types import MetricFn
 
 _HOPELESS = 1e6  # times its start: beyond, the next predictions may overflow
@@ -25,7 +26,7 @@ _NORM, _VAL, _TEST, _COLUMN = range(4)  # rows of the curves
 class Choice(NamedTuple):
     """The rule by which a run chooses one of its steps."""
 
-    metric: MetricFn
+    metric: MetricFn  # from ``_tracing.as_static``
     rule: str
     patience: Any
 
@@ -50,7 +51,7 @@ def fault_of_steps(
     Args:
         t: number of the checkpoint.
         carry: restored; see ``_iterated``.
-        curves: restored.
+        curves: restored; -inf where a score is NaN.
         begun: carry of the start.
         problem: of the run.
         mask: which targets are fed back.
@@ -62,23 +63,20 @@ def fault_of_steps(
     if t == 0:
         return None
     has_val = np.asarray(jnp.any(problem.val.mask, axis=1))
+    curves = with_nan(curves)
     if not _is_chosen(carry.chosen, curves[_VAL].T, has_val, choice):
         return "its best step is not that of its curves"
-    # New functions at each call, so that a changed metric is traced anew.
-    score = jax.jit(
-        lambda problem, F: jnp.stack([
-            evaluate(choice.metric, part, F) for part in (problem.val, problem.test)
-        ])
-    )
+    score = functools.partial(judge, problem, metric=choice.metric)
+    # A new function at each call, so that a changed loss is traced anew.
     norm = jax.jit(lambda problem, mask, F: norm_fn(problem, mask, F))
     parts = (problem.val, problem.test)
     slack = [1.5 / np.maximum(1, jnp.sum(part.mask, axis=1)) for part in parts]
     F, scores = carry.state.predictions, curves[[_VAL, _TEST]]
-    if not _are_close(score(problem, F), scores[:, -1], np.stack(slack)):
+    if not _are_close(score(F), scores[:, -1], np.stack(slack)):
         return "its predictions do not score as its curves state"
     step = np.asarray(carry.chosen.step)
     at_best = scores[:, np.maximum(step, 1) - 1, np.arange(len(step))]
-    best = np.where(step > 0, score(problem, carry.best), at_best)
+    best = np.where(step > 0, score(carry.best), at_best)
     if not _are_close(best, at_best, np.stack(slack)):
         return "its best predictions do not score as its curves state"
     start, now = (
