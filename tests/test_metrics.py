@@ -8,6 +8,7 @@ import sklearn.metrics
 
 from gnnrp import _tracing, metrics
 from gnnrp.propagation.problem import judge, make_problem
+from gnnrp.types import Split
 
 SEEDS = range(3)
 accuracy, roc_auc = jax.jit(metrics.accuracy), jax.jit(metrics.roc_auc)
@@ -67,11 +68,12 @@ def test_ties_go_to_the_same_class_in_every_part_of_a_split():
     y = np.eye(4)[[1, 1, 2, 2, 3, 3, 1, 2]]
     node = np.arange(8)
     train, val, test = node == 7, [node < 2, node < 5], [node == 5, node == 6]
-    problem = make_problem(y, (np.stack([train] * 2), np.stack(val), np.stack(test)))
+    split = Split(np.stack([train] * 2), np.stack(val), np.stack(test))
+    problem = make_problem(y, split)
     metric = _tracing.as_static(metrics.accuracy)
     found = judge(problem, jnp.zeros((8, 2, 4)), metric=metric)
     expected = [
-        [metrics.accuracy(jnp.zeros(y.shape), y, mask) for mask in masks]
+        [accuracy(jnp.zeros(y.shape), y, mask) for mask in masks]
         for masks in (val, test)
     ]
     np.testing.assert_array_equal(found, expected)
