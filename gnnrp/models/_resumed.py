@@ -81,7 +81,7 @@ def find_fault(
 
 
 def _are_close(found: Any, expected: Any, slack: Any = 0) -> bool:
-    """Tell whether numbers are equal up to round-off, and infinite or NaN alike."""
+    """Return whether numbers are equal up to round-off, and infinite or NaN alike."""
     found, expected = np.asarray(found), np.asarray(expected)
     size = np.abs(np.where(np.isfinite(expected), expected, 0))
     with np.errstate(invalid="ignore"):  # of infinities
@@ -91,7 +91,7 @@ def _are_close(found: Any, expected: Any, slack: Any = 0) -> bool:
 
 
 def is_sound(state: Any, diverged: Int[np.ndarray, "*s"]) -> bool:
-    """Tell whether one seed has not diverged: its losses and parameters are finite."""
+    """Return whether one seed at least has finite losses and parameters."""
     return bool(((diverged < 0) & finite_seeds(state)).any())
 
 
@@ -133,7 +133,7 @@ def _is_same_key(one: jax.Array, other: jax.Array) -> bool:
 
 
 def _count_alike(optimizer: Any, t: int) -> bool:
-    """Tell whether the whole numbers of an optimizer fit step t.
+    """Return whether the whole numbers of an optimizer fit step t.
 
     If all are counts, each step raises them by one. Others may pause, as the wrappers
     of optax do that accumulate gradients or skip steps.

@@ -341,7 +341,7 @@ def _judged(rule: Rule, state: State, data: Data) -> Best:
 
 
 def _done(rule: Rule, state: State, t: int) -> bool:
-    """Tell whether every seed has gone too long without a better score."""
+    """Return whether every seed has gone too long without a better score."""
     if rule.patience is None or state.best is None:
         return False
     return bool((t - np.asarray(state.best.t) > rule.patience).all())

@@ -139,7 +139,7 @@ def _is_chosen(
     has_val: Bool[np.ndarray, " s"],
     choice: Choice,
 ) -> bool:
-    """Tell whether a choice is the one of a curve."""
+    """Return whether a choice is the one of a curve."""
     steps = np.arange(1, val.shape[1] + 1).astype(val.dtype)
     score = np.where(has_val[:, None], val, steps)
     expected = selection.over_curve(score, rule=choice.rule, patience=choice.patience)
@@ -148,7 +148,7 @@ def _is_chosen(
 
 
 def _are_close(found: Any, expected: Any, slack: Any = 0) -> bool:
-    """Tell whether numbers are equal up to round-off, and infinite or NaN alike."""
+    """Return whether numbers are equal up to round-off, and infinite or NaN alike."""
     found, expected = np.asarray(found), np.asarray(expected)
     bound = _CLOSE * (1e-3 + np.abs(np.where(np.isfinite(expected), expected, 0)))
     with np.errstate(invalid="ignore"):  # of infinities
@@ -171,7 +171,7 @@ def _fault_of_values(sound: Any, columns: Any, num_classes: int) -> str | None:
 
 
 def _is_convergence(told: np.ndarray) -> bool:
-    """Tell whether bytes hold a convergence report in JSON."""
+    """Return whether bytes hold a convergence report in JSON."""
     try:
         exact.Convergence(**json.loads(bytes(told)))
     except (ValueError, TypeError, RecursionError):
