@@ -222,7 +222,7 @@ def fault(rows: Any, t: int, every: int, num_graphs: int) -> str | None:
 
 
 def are_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tell whether two entries of a graph agree, up to round-off.
+    """Return whether two entries of a graph agree, up to round-off.
 
     Accuracies may differ by a tenth, since round-off may move nodes across ties.
     """

@@ -165,7 +165,7 @@ class Keeper:
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder, or say at once that it cannot be.
+    """Make the folder, and check that it can be written.
 
     Raises:
         OSError: it cannot be made or written.
@@ -261,7 +261,7 @@ def save(
 
 
 def started(folder: Path) -> bool:
-    """Tell whether a folder holds a run."""
+    """Return whether a folder holds a run."""
     return latest(folder) is not None
 
 
@@ -338,7 +338,7 @@ def _together(path: Path) -> Iterator[None]:
 
 
 def _check_json(name: str, value: Any) -> None:
-    """Refuse, before hours are spent, what could not be kept beside a state.
+    """Refuse settings that are not JSON before the run starts.
 
     Raises:
         TypeError: it is not plain JSON.

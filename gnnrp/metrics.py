@@ -27,10 +27,12 @@ def accuracy(
     """
     scores, mask = _checked(scores, targets, mask)
     labels = jnp.argmax(targets, axis=-1)
-    present = jnp.zeros(scores.shape[1], bool).at[labels].set(True)
-    largest = scores == jnp.max(scores, axis=-1, keepdims=True)
-    winners = largest & present[None, :]
-    hits = jnp.any(winners, axis=-1) & (jnp.argmax(winners, axis=-1) == labels)
+    # Rows of padding are neither masked nor of a class.
+    counts = mask | jnp.any(targets > 0, axis=-1)
+    present = jnp.zeros(scores.shape[1], bool).at[labels].max(counts)
+    allowed = jnp.where(present[None, :], scores, -jnp.inf)
+    is_largest = jnp.max(allowed, axis=-1) == jnp.max(scores, axis=-1)
+    hits = (jnp.argmax(allowed, axis=-1) == labels) & is_largest
     count, total = jnp.sum(hits & mask), jnp.sum(mask)
     share = count.astype(scores.dtype) / jnp.maximum(total, 1).astype(scores.dtype)
     finite = jnp.isfinite(jnp.max(scores, initial=-jnp.inf))

@@ -6,6 +6,7 @@ import signal
 import threading
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from generators import adjacency, split, splits, targets
@@ -241,6 +242,11 @@ def test_each_method_goes_on_bitwise(tmp_path, method, calls):
     assert repr([each.report for each in found]) == repr([x.report for x in whole])
 
 
+def defined_late(scores, targets, mask):
+    score = metrics.accuracy(scores, targets, mask)
+    return jnp.where(jnp.max(scores) > 0.6, score, jnp.nan)
+
+
 WITHOUT_VAL = splits(0, ((6, 4, 3),) * 3)._replace(val=np.zeros((3, 14), bool))
 
 
@@ -248,6 +254,7 @@ WITHOUT_VAL = splits(0, ((6, 4, 3),) * 3)._replace(val=np.zeros((3, 14), bool))
     ("method", "change"),
     [
         ("iterate", {"split": WITHOUT_VAL}),
+        ("iterate", {"metric": defined_late, "select": "last"}),
         ("iterate", {"residual_fn": losses.sigmoid, "patience": 3, "select": "last"}),
         ("iterate", {"step_sizes": (40.0, 0.5), "metric": metrics.roc_auc}),
         ("krylov", {"split": splits(0, ((9, 3, 2),) * 3), "step_sizes": (1e30, 0.1)}),

@@ -348,3 +348,7 @@ def test_hops_and_branches_that_make_no_network_are_refused():
         gntk.decoupled(matrix, gram(X), depth=1, num_hops=-1)
     with pytest.raises(ValueError, match="at least one branch"):
         gntk.add([])
+
+
+def test_the_gram_matrix_of_no_rows_is_empty():
+    assert gntk.gram(np.zeros((0, 3))).shape == (0, 0)

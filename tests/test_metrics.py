@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from gnnrp import metrics
+from gnnrp import _tracing, metrics
+from gnnrp.propagation.problem import judge, make_problem
+from gnnrp.types import Split
 
 SEEDS = range(3)
 accuracy, roc_auc = jax.jit(metrics.accuracy), jax.jit(metrics.roc_auc)
@@ -60,6 +62,27 @@ def test_ties_go_to_the_first_class_and_never_to_an_absent_one():
     np.testing.assert_allclose(accuracy(scores, targets, all_of(3)), 2 / 3)
     alone = jnp.array([[2.0, 1.0, 1.0]] * 3)  # not a tie: an error everywhere
     assert accuracy(alone, targets, all_of(3)) == 0
+
+
+def test_ties_go_to_the_same_class_in_every_part_of_a_split():
+    y = np.eye(4)[[1, 1, 2, 2, 3, 3, 1, 2]]
+    node = np.arange(8)
+    train, val, test = node == 7, [node < 2, node < 5], [node == 5, node == 6]
+    split = Split(np.stack([train] * 2), np.stack(val), np.stack(test))
+    problem = make_problem(y, split)
+    metric = _tracing.as_static(metrics.accuracy)
+    found = judge(problem, jnp.zeros((8, 2, 4)), metric=metric)
+    expected = [
+        [accuracy(jnp.zeros(y.shape), y, mask) for mask in masks]
+        for masks in (val, test)
+    ]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_of_padding_add_no_class():
+    targets = jnp.array([[0.0, 0.0], [0.0, 1.0]])
+    mask = jnp.array([False, True])
+    assert float(accuracy(jnp.zeros((2, 2)), targets, mask)) == 1
 
 
 def test_ties_go_to_the_first_class():

@@ -1,5 +1,6 @@
 """Symmetry of similarities: decided locally, whatever the number of nodes."""
 
+import dataclasses
 import functools
 
 import generators
@@ -179,6 +180,21 @@ def test_round_off_of_a_sparse_matrix_is_no_asymmetry():
 def callback(v):
     same = jax.ShapeDtypeStruct(v.shape, v.dtype)
     return jax.pure_callback(lambda x: np.asarray(x), same, v)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Cumulative:
+    def __call__(self, v):
+        return jnp.cumsum(v, axis=0)
+
+    def is_symmetric(self):
+        return True
+
+
+def test_a_method_named_is_symmetric_is_no_statement():
+    found = symmetry.obstacle(Cumulative(), 10, FLOAT64)
+    assert found == symmetry.ASYMMETRIC
 
 
 def test_a_map_that_jax_cannot_transpose_is_iterated():

@@ -227,6 +227,21 @@ def test_a_run_whose_scores_are_nan_resumes(tmp_path):
     same(run(8).state.params, run(8, None).state.params)
 
 
+def test_a_run_whose_matrix_is_a_plain_function_resumes(tmp_path):
+    rule = training.Rule(GCN, SGD, metric_fn=metrics.accuracy)
+    matrix = adjacency(0)
+    inputs = data(val=True)._replace(matrix=lambda v: matrix(v))
+    settings = {"optimizer": "sgd", "matrix": "of the tests"}
+
+    def run(num_steps, folder=tmp_path):
+        return training.run(
+            rule, inputs, KEY, num_steps=num_steps, folder=folder, settings=settings
+        )
+
+    run(4)
+    same(run(8).state.params, run(8, None).state.params)
+
+
 def test_only_the_last_checkpoints_are_kept(tmp_path):
     rule = training.Rule(GCN, SGD)
     training.run(

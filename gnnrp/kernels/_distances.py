@@ -28,6 +28,7 @@ _ENTRIES = 2**20  # of the rows of one chunk, at most
 _GROWTH = 2.0
 
 
+@jax.jit  # a loop outside of a jit compiles anew at each call
 def inner(x: Float[Array, "b d"], y: Float[Array, "n d"]) -> Float[Array, "b n"]:
     """Return <x_i, y_j>, summed over blocks of columns.
 
@@ -54,6 +55,7 @@ def _product(x, y):
     return jnp.matmul(x, y.T, precision=_HIGHEST)
 
 
+@jax.jit
 def squared(
     x: Float[Array, "b d"], y: Float[Array, "n d"], gamma: Scalar
 ) -> Float[Array, "b n"]:

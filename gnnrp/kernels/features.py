@@ -308,6 +308,7 @@ def _gamma(kernel: FeatureKernel) -> Float[Array, ""]:
     return jnp.asarray(kernel.gamma, kernel.features.dtype)
 
 
+@jax.jit
 def _sparse_gram(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
     """Return rows of Kg of sparse features."""
     x: Any = kernel.features

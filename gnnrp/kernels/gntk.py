@@ -217,7 +217,7 @@ def check_squares(features: Any, squares: np.ndarray) -> None:
         kind = squares.dtype
         msg = f"the square of features row {row} exceeds {kind}; scale them down"
         raise ValueError(msg)
-    if not squares.any() and abs(features).max() > 0:
+    if len(squares) and not squares.any() and abs(features).max() > 0:
         msg = f"the squares of all features are zero in {squares.dtype}; scale them up"
         raise ValueError(msg)
 

@@ -159,15 +159,12 @@ def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
     return _Layers(P, Z, (squares.astype(dtype),))
 
 
-_dense_inner = jax.jit(_distances.inner)
-
-
 def _inner(Z: Any, row: Side, column: Side) -> Float[jax.Array, "s r"]:
     """Return Z Z^T between the innermost neighborhoods."""
     sides = Z[row.nodes[0]], Z[column.nodes[0]]
     if scipy.sparse.issparse(Z):
         return _sparse_rows.inner(*sides)
-    return _dense_inner(*map(jnp.asarray, sides))
+    return _distances.inner(*map(jnp.asarray, sides))
 
 
 def _variances(layers: _Layers, side: Side) -> list[np.ndarray]:

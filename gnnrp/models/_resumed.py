@@ -31,7 +31,13 @@ def make_saved_fn(rule: Any, data: Any, some: bool) -> Callable[[Any], Saved]:
 
 
 def find_fault(
-    rule: Any, data: Any, begun: Any, some: bool, t: int, saved: Saved
+    rule: Any,
+    data: Any,
+    saved_fn: Callable[[Any], Saved],
+    begun: Any,
+    some: bool,
+    t: int,
+    saved: Saved,
 ) -> str | None:
     """Return the fault of a restored state, or None.
 
@@ -41,7 +47,8 @@ def find_fault(
 
     Args:
         rule: see ``training``.
-        data: see ``training``.
+        data: see ``training``; as an argument of compiled functions.
+        saved_fn: from ``make_saved_fn``.
         begun: state of the start.
         some: there is an axis of seeds.
         t: number of the checkpoint.
@@ -56,7 +63,7 @@ def find_fault(
         return f"its optimizer does not count {t} steps"
     if not np.any(finite_seeds(state)):
         return "its parameters are not finite, or those of its optimizer are NaN"
-    if not _are_close(saved.loss, make_saved_fn(rule, data, some)(state).loss):
+    if not _are_close(saved.loss, saved_fn(state).loss):
         return "its parameters do not have the loss that it states"
     if state.best is None or t == 0:
         return None
@@ -74,7 +81,7 @@ def find_fault(
 
 
 def _are_close(found: Any, expected: Any, slack: Any = 0) -> bool:
-    """Tell whether numbers are equal up to round-off, and infinite or NaN alike."""
+    """Return whether numbers are equal up to round-off, and infinite or NaN alike."""
     found, expected = np.asarray(found), np.asarray(expected)
     size = np.abs(np.where(np.isfinite(expected), expected, 0))
     with np.errstate(invalid="ignore"):  # of infinities
@@ -84,7 +91,7 @@ def _are_close(found: Any, expected: Any, slack: Any = 0) -> bool:
 
 
 def is_sound(state: Any, diverged: Int[np.ndarray, "*s"]) -> bool:
-    """Tell whether one seed has not diverged: its losses and parameters are finite."""
+    """Return whether one seed at least has finite losses and parameters."""
     return bool(((diverged < 0) & finite_seeds(state)).any())
 
 
@@ -110,13 +117,13 @@ _finite = jax.jit(_finite_impl, static_argnames="axes")
 
 
 def _scores(rule: Any, data: Any, params: Any, some: bool) -> jax.Array:
-    def score(params, val):
+    def score(params, data, val):
         logits = rule.network.apply(params, data.x, data.matrix)
         return rule.metric_fn(logits, data.targets, val)
 
     if some:
-        score = jax.vmap(score, in_axes=(0, 0 if data.val.ndim > 1 else None))
-    return jax.jit(score)(params, data.val)
+        score = jax.vmap(score, in_axes=(0, None, 0 if data.val.ndim > 1 else None))
+    return jax.jit(score)(params, data, data.val)
 
 
 def _is_same_key(one: jax.Array, other: jax.Array) -> bool:
@@ -126,7 +133,7 @@ def _is_same_key(one: jax.Array, other: jax.Array) -> bool:
 
 
 def _count_alike(optimizer: Any, t: int) -> bool:
-    """Tell whether the whole numbers of an optimizer fit step t.
+    """Return whether the whole numbers of an optimizer fit step t.
 
     If all are counts, each step raises them by one. Others may pause, as the wrappers
     of optax do that accumulate gradients or skip steps.

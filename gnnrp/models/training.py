@@ -225,11 +225,13 @@ def run(
         made_with = _identity.identify(rule, data, keys, state, settings)
     losses, diverged = [], np.full(keys.shape[:1] if some else (), -1)
     with checkpoints.Keeper(folder, made_with, checkpoint_seconds, journal) as keeper:
-        saved = _resumed.make_saved_fn(rule, data, some)
+        saved = _resumed.make_saved_fn(rule, held[1], some)
         begun = state
         resumed = keeper.resumed(
             lambda _: saved(begun),
-            lambda t, found: _resumed.find_fault(rule, data, begun, some, t, found),
+            lambda t, found: _resumed.find_fault(
+                rule, held[1], saved, begun, some, t, found
+            ),
         )
         state = begun if resumed is None else resumed.state
         t = int(state.t)
@@ -339,7 +341,7 @@ def _judged(rule: Rule, state: State, data: Data) -> Best:
 
 
 def _done(rule: Rule, state: State, t: int) -> bool:
-    """Tell whether every seed has gone too long without a better score."""
+    """Return whether every seed has gone too long without a better score."""
     if rule.patience is None or state.best is None:
         return False
     return bool((t - np.asarray(state.best.t) > rule.patience).all())

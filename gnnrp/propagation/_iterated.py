@@ -204,7 +204,7 @@ def _norms(
 
 
 def _is_over(carry: _Carry, curves: list[Float[np.ndarray, "4 _ s"]]) -> bool:
-    """Tell whether every split ran out of patience, or diverged."""
+    """Return whether every split ran out of patience, or diverged."""
     over = np.asarray(carry.chosen.stopped)
     if curves:
         first, last = curves[0][0, 0], curves[-1][0, -1]

@@ -134,7 +134,7 @@ def find_fault(
     return None
 
 
-@jax.jit
+@_tracing.Jit
 def _errors(arrays, similarity, places, weights, sent):
     """Return the errors of V^T V, of S V on the training nodes and on the others.
 

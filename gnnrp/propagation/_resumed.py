@@ -26,7 +26,7 @@ _NORM, _VAL, _TEST, _COLUMN = range(4)  # rows of the curves
 class Choice(NamedTuple):
     """The rule by which a run chooses one of its steps."""
 
-    metric: MetricFn
+    metric: MetricFn  # from ``_tracing.as_static``
     rule: str
     patience: Any
 
@@ -51,7 +51,7 @@ def fault_of_steps(
     Args:
         t: number of the checkpoint.
         carry: restored; see ``_iterated``.
-        curves: restored.
+        curves: restored; -inf where a score is NaN.
         begun: carry of the start.
         problem: of the run.
         mask: which targets are fed back.
@@ -65,6 +65,7 @@ def fault_of_steps(
     curves = np.array(curves)
     curves[[_VAL, _TEST]] = with_nan(curves[[_VAL, _TEST]])
     has_val = np.asarray(jnp.any(problem.val.mask, axis=1))
+    curves = with_nan(curves)
     if not _is_chosen(carry.chosen, curves[_VAL].T, has_val, choice):
         return "its best step is not that of its curves"
     score = functools.partial(judge, problem, metric=choice.metric)
@@ -140,7 +141,7 @@ def _is_chosen(
     has_val: Bool[np.ndarray, " s"],
     choice: Choice,
 ) -> bool:
-    """Tell whether a choice is the one of a curve."""
+    """Return whether a choice is the one of a curve."""
     steps = np.arange(1, val.shape[1] + 1).astype(val.dtype)
     score = np.where(has_val[:, None], val, steps)
     expected = selection.over_curve(score, rule=choice.rule, patience=choice.patience)
@@ -149,7 +150,7 @@ def _is_chosen(
 
 
 def _are_close(found: Any, expected: Any, slack: Any = 0) -> bool:
-    """Tell whether numbers are equal up to round-off, and infinite or NaN alike."""
+    """Return whether numbers are equal up to round-off, and infinite or NaN alike."""
     found, expected = np.asarray(found), np.asarray(expected)
     bound = _CLOSE * (1e-3 + np.abs(np.where(np.isfinite(expected), expected, 0)))
     with np.errstate(invalid="ignore"):  # of infinities
@@ -172,7 +173,7 @@ def _fault_of_values(sound: Any, columns: Any, num_classes: int) -> str | None:
 
 
 def _is_convergence(told: np.ndarray) -> bool:
-    """Tell whether bytes hold a convergence report in JSON."""
+    """Return whether bytes hold a convergence report in JSON."""
     try:
         exact.Convergence(**json.loads(bytes(told)))
     except (ValueError, TypeError, RecursionError):

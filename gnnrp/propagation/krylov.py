@@ -12,7 +12,7 @@ and classes are columns of one product.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -131,15 +131,15 @@ def _fault(
         return None
 
     @functools.cache
-    def change(before: int, after: int) -> float:
-        older, newer = (_eigen(_lanczos.first(state, m)) for m in (before, after))
-        changes = [
-            _change(older if before else None, newer, norms, at, num_steps)
-            for at in step_sizes
-        ]
-        return max(changes)
+    def eigen(size: int) -> Any:
+        return _eigen(_lanczos.first(state, size)) if size else None
 
-    # How many vectors came between two looks at the error depended on the memory.
+    @functools.cache
+    def change(before: int, after: int) -> float:
+        pair = eigen(before), eigen(after)
+        return max(_change(*pair, norms, at, num_steps) for at in step_sizes)
+
+    # The number of vectors between two estimates of the error depends on the memory.
     spans = range(1, _LOOK + 1)
     for middle in {max(0, count - span) for span in spans}:
         expected = state._replace(last_change=np.array(np.inf))
@@ -153,7 +153,7 @@ def _fault(
 
 
 def _errs_alike(one: _lanczos.Growth, other: _lanczos.Growth) -> bool:
-    """Tell whether two spaces have the same error, up to other round-off."""
+    """Return whether two spaces have the same error, up to round-off."""
     pairs = zip(one[-2:], other[-2:], strict=True)
     return all(np.isclose(x, y, rtol=1e-2, atol=1e-9) for x, y in pairs)
 

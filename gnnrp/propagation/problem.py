@@ -15,12 +15,13 @@ from gnnrp.types import MetricFn, Split
 
 
 class Part(NamedTuple):
-    """The nodes a metric looks at, padded to one length a split.
+    """The nodes of a metric, padded to one length a split.
 
-    Where rows are shared it looks at all as they stand, and the mask tells which count.
+    The padding has a node of each class that the part lacks, so that a metric sees the
+    same classes in every part. Shared rows stay in place, and the mask selects them.
     """
 
-    index: Any  # (s, q) nodes, or None; the padding repeats node 0
+    index: Any  # (s, q) nodes, or None
     targets: Float[Any, "*s q c"]  # NaN where unknown; of shared rows, of all splits
     mask: Bool[Any, "s q"]  # false in the padding
 
@@ -273,12 +274,21 @@ def _initial(
 def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
     # The length is rounded up to three binary digits, so that masks of about the same
     # size share one trace.
-    longest = max(1, int(mask.sum(axis=1).max()))
+    labels = np.argmax(targets, axis=1)
+    nodes = np.flatnonzero((targets > 0).any(axis=1))
+    classes, first = np.unique(labels[nodes], return_index=True)
+    missing = [
+        nodes[first[~np.isin(classes, labels[entries]) & entries.any()]]
+        for entries in mask
+    ]
+    pairs = zip(mask, missing, strict=True)
+    longest = max(1, *(int(entries.sum()) + len(more) for entries, more in pairs))
     unit = 1 << max(0, longest.bit_length() - 3)
-    width = min(-(-longest // unit) * unit, max(1, mask.shape[1]))
+    width = max(longest, min(-(-longest // unit) * unit, mask.shape[1]))
     index = np.zeros((len(mask), width), np.int32)
     inside = np.zeros((len(mask), width), bool)
-    for row, flags, entries in zip(index, inside, mask, strict=True):
-        row[: entries.sum()] = np.flatnonzero(entries)
+    for row, flags, entries, more in zip(index, inside, mask, missing, strict=True):
+        nodes = np.append(np.flatnonzero(entries), more)
+        row[: len(nodes)] = nodes
         flags[: entries.sum()] = True
     return Part(index, targets[index], inside)

@@ -195,7 +195,8 @@ class _FirstProducts:
         more = similarity.Power(self._adjacency, int(reached))
         start = self.state[0]
         columns = start.reshape(len(start), -1)
-        expected = maps.product(maps.as_pytree(more), columns).reshape(start.shape)
+        send = _tracing.as_argument(maps.as_pytree(more))
+        expected = maps.product(send, columns).reshape(start.shape)
         bound = 1e3 * float(jnp.finfo(start.dtype).eps)
         error, largest = (float(jnp.abs(x).max()) for x in (value - expected, expected))
         if not error <= bound * largest:

@@ -54,7 +54,7 @@ def of_entries(similarity: LinearMap, eps: float) -> bool | None:
     Sparse and dense matrices are compared with their transposes, see
     ``_arrays.asymmetric_pair``. Walks and restarts are as symmetric as their adjacency,
     a sandwich as both of its parts. Other maps may state it in an attribute
-    ``is_symmetric``, True or None.
+    ``is_symmetric``, a boolean or None.
 
     Args:
         similarity: S.
@@ -73,7 +73,8 @@ def of_entries(similarity: LinearMap, eps: float) -> bool | None:
     if isinstance(similarity, maps.Sandwich):
         parts = [of_entries(x, eps) for x in (similarity.outer, similarity.inner)]
         return False if False in parts else None if None in parts else True
-    return getattr(similarity, "is_symmetric", None)
+    stated = getattr(similarity, "is_symmetric", None)
+    return stated if isinstance(stated, bool) else None  # it may be a method
 
 
 def _sparse_is_symmetric(csr: scipy.sparse.csr_array, eps: float) -> bool:
