@@ -109,7 +109,7 @@ class Keeper:
         find_fault: Callable[[int, Any], str | None] = lambda *_: None,
         most: int | None = None,
     ) -> Any:
-        """Return the last state kept, None where there is none.
+        """Return the state of the last checkpoint, or None.
 
         Args:
             like: from its number t, a state of the same shapes and types.
@@ -135,7 +135,7 @@ class Keeper:
         return found
 
     def offer(self, t: int, make: Callable[[], Any]) -> None:
-        """Keep a state if it is time; its number t grows from one offer to the next.
+        """Save a state if one is due; its number t grows from one offer to the next.
 
         Raises:
             KeyboardInterrupt: on Ctrl-C, after saving the state.
@@ -151,13 +151,13 @@ class Keeper:
             raise KeyboardInterrupt(self._told())
 
     def finish(self, t: int, make: Callable[[], Any]) -> None:
-        """Keep a state, whatever the time, unless it is kept already."""
+        """Save a state, whether one is due or not, unless it is saved already."""
         if self._folder is None or t <= self._kept:
             return
         began = time.monotonic()
         save(self._folder, t, make(), self._settings, self._journal.rows)
         self._last, self._kept = time.monotonic(), t
-        if self._seconds > 0:  # else asked for always
+        if self._seconds > 0:  # else every state is saved
             self._cost = self._last - began
 
     def _told(self) -> str:
@@ -165,7 +165,7 @@ class Keeper:
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder, or say at once that it cannot be.
+    """Make the folder, before anything is computed.
 
     Raises:
         OSError: it cannot be made or written.
@@ -338,7 +338,7 @@ def _together(path: Path) -> Iterator[None]:
 
 
 def _check_json(name: str, value: Any) -> None:
-    """Refuse, before hours are spent, what could not be kept beside a state.
+    """Refuse, before hours are spent, settings that cannot be saved with a state.
 
     Raises:
         TypeError: it is not plain JSON.
