@@ -91,7 +91,7 @@ def writing(folder: Path, t: int) -> Iterator[None]:
             shutil.rmtree(half, ignore_errors=True)  # it may be what fills the disk
         msg = (
             f"the checkpoint {folder / str(t)} cannot be written "
-            f"({os.strerror(code)}); make room, and resume from the last one"
+            f"({os.strerror(code)}); make room, and go on from the last one"
         )
         raise OSError(msg) from error
 
