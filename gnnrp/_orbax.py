@@ -36,7 +36,7 @@ def reading(path: Path) -> Iterator[None]:
     Raises:
         ValueError: the checkpoint is damaged.
         MemoryError: it may be whole, and so may be the one before.
-        PermissionError: as well.
+        PermissionError: likewise.
     """
     try:
         yield
@@ -78,12 +78,12 @@ def writing(folder: Path, t: int) -> Iterator[None]:
     """Turn what orbax raises where it cannot write into one sentence.
 
     Raises:
-        OSError: the disk is full, or not to be written any more.
+        OSError: the disk is full, or cannot be written any more.
     """
     try:
         yield
     except Exception as error:
-        code = re.search(r"os_error_code='(\d+)'", str(error))  # which no class tells
+        code = re.search(r"os_error_code='(\d+)'", str(error))  # its class has none
         code = int(code[1]) if code else getattr(error, "errno", None)
         if code is None:
             raise

@@ -58,10 +58,10 @@ _KINDS = {
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Make a folder ready, and remove the parts in it if not all can be written.
+    """Prepare a folder, and remove the parts in it if not all can be written.
 
     Raises:
-        ValueError: it holds something else than what an unfinished one left.
+        ValueError: it holds other files than those of an unfinished ``writing``.
     """
     checkpoints.prepare(folder)
     if not all(map(_is_part, folder.iterdir())):
@@ -88,7 +88,7 @@ def _clear(folder: Path) -> None:
 
 
 def _is_part(path: Path) -> bool:
-    """Tell whether a file is a part, or the half that a kill left."""
+    """Return whether a file is a part, or one that a kill left unfinished."""
     return re.fullmatch(_PART, path.name) is not None or _writing.is_half(path.name)
 
 
@@ -99,13 +99,13 @@ def write_part(
     content = io.BytesIO()
     arrays: dict[str, Any] = known | block._asdict()
     np.savez(content, **{name: x for name, x in arrays.items() if x is not None})
-    with content.getbuffer() as view:  # let go of, whatever happens
+    with content.getbuffer() as view:
         _writing.write(_path(folder, part), view)
         return hashlib.sha256(view).hexdigest()
 
 
 def write_table(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
-    """Write the table of contents, and return it with what is added."""
+    """Write the table of contents, and return it with its format and digest."""
     table = json.loads(records.dumps({"format": FORMAT} | table))  # as it is read again
     table["sha256"] = digest(table)
     _writing.write(folder / _TABLE, records.dumps(table, indent=None).encode())
@@ -189,7 +189,7 @@ def read_part(
     """Return the matrix of a part, and ids, targets and masks of its nodes.
 
     Raises:
-        ValueError: the file is not there, not the one that was written, or holds values
+        ValueError: the file is missing, not the one that was written, or holds values
             that no part has.
     """
     path = _path(folder, part)

@@ -21,9 +21,9 @@ _MOST_BYTES = 2**28  # of a manifest
 
 
 def obstacle(folder: Path) -> OSError | None:
-    """Return what keeps files out of a folder, None if nothing does; leave no trace.
+    """Return the error of writing a file into a folder, or None; leave no trace.
 
-    One that is not there is not made: the nearest above it is tried.
+    A folder that does not exist is not made: the nearest one above it is tried.
     """
     there = folder.absolute()
     try:
@@ -69,13 +69,13 @@ def write(path: Path, content: bytes | memoryview) -> None:
 
 
 def is_half(name: str) -> bool:
-    """Tell whether a file of that name is what a killed ``write`` left."""
+    """Return whether the name is that of a file that a killed ``write`` left."""
     return re.fullmatch(r"\.[0-9a-f]{16}\.half", name) is not None
 
 
 @contextlib.contextmanager
 def telling(path: Path) -> Iterator[None]:
-    """Tell in one sentence that a file or folder cannot be written.
+    """Turn an error of writing into one sentence that names the file or folder.
 
     Raises:
         OSError: of the class and number of the one that was raised inside.
@@ -84,12 +84,12 @@ def telling(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        told = type(error)(
+        plain = type(error)(
             f"{str(path)!r} cannot be written ({error.strerror or error}); "
             f"{'make room, or ' if full else ''}choose another place"
         )
-        told.errno = error.errno
-        raise told from error
+        plain.errno = error.errno
+        raise plain from error
 
 
 class DamagedError(ValueError):
@@ -124,7 +124,7 @@ def seal(folder: Path, **known: Any) -> None:
 
 
 def unseal(folder: Path, **expected: Any) -> dict[str, Any]:
-    """Return the manifest of a folder that is as ``seal`` saw it.
+    """Return the manifest of a folder that has not changed since ``seal``.
 
     Args:
         folder: must hold its manifest and the files listed there, and nothing else.
@@ -138,11 +138,9 @@ def unseal(folder: Path, **expected: Any) -> dict[str, Any]:
     tree = _tree(folder)
     size = tree.pop(_MANIFEST, None)
     if size is None:
-        msg = f"it has no {_MANIFEST}"
-        raise DamagedError(msg)
+        refuse(f"it has no {_MANIFEST}")
     if size > _MOST_BYTES:
-        msg = f"its {_MANIFEST} has {size:,} bytes"
-        raise DamagedError(msg)
+        refuse(f"its {_MANIFEST} has {size:,} bytes")
     try:
         made = json.loads((folder / _MANIFEST).read_bytes())
         known = made.pop("seal") == seal_of(made)
@@ -150,15 +148,12 @@ def unseal(folder: Path, **expected: Any) -> dict[str, Any]:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         known = False
     if not known or any(made.get(name) != expected[name] for name in expected):
-        msg = f"its {_MANIFEST} is not the one that was written there"
-        raise DamagedError(msg)
+        refuse(f"its {_MANIFEST} is not the one that was written there")
     if wrong := sorted(tree.items() ^ listed.items(), key=str):
-        msg = f"{wrong[0][0]!r} is missing, new or of another size"
-        raise DamagedError(msg)
+        refuse(f"{wrong[0][0]!r} is missing, new or of another size")
     for name, each in made["files"].items():
         if each is not None and each[1] != _sha256(folder / name):
-            msg = f"{name!r} is not the file that was written"
-            raise DamagedError(msg)
+            refuse(f"{name!r} is not the file that was written")
     return made
 
 
@@ -188,14 +183,13 @@ def _tree(folder: Path) -> dict[str, int | None]:
         DamagedError: a special file.
     """
     if not stat.S_ISDIR(folder.lstat().st_mode):
-        msg = "it is not a folder"
-        raise DamagedError(msg)
+        refuse("it is not a folder")
 
-    def refuse(error: OSError) -> NoReturn:
+    def fail(error: OSError) -> NoReturn:
         raise error
 
     found: dict[str, int | None] = {}
-    for parent, folders, files in os.walk(folder, onerror=refuse):
+    for parent, folders, files in os.walk(folder, onerror=fail):
         for path in (Path(parent, name) for name in folders + files):
             status, name = path.lstat(), path.relative_to(folder).as_posix()
             if stat.S_ISDIR(status.st_mode):
@@ -203,8 +197,7 @@ def _tree(folder: Path) -> dict[str, int | None]:
             elif stat.S_ISREG(status.st_mode):
                 found[name] = status.st_size
             else:
-                msg = f"{name!r} is neither a file nor a folder"
-                raise DamagedError(msg)
+                refuse(f"{name!r} is neither a file nor a folder")
     return found
 
 

@@ -109,7 +109,7 @@ class Keeper:
         find_fault: Callable[[int, Any], str | None] = lambda *_: None,
         most: int | None = None,
     ) -> Any:
-        """Return the last state kept, None where there is none.
+        """Return the state of the last checkpoint, or None.
 
         Args:
             like: from its number t, a state of the same shapes and types.
@@ -135,7 +135,7 @@ class Keeper:
         return found
 
     def offer(self, t: int, make: Callable[[], Any]) -> None:
-        """Keep a state if it is time; its number t grows from one offer to the next.
+        """Save a state if one is due; its number t grows from one offer to the next.
 
         Raises:
             KeyboardInterrupt: on Ctrl-C, after saving the state.
@@ -151,13 +151,13 @@ class Keeper:
             raise KeyboardInterrupt(self._told())
 
     def finish(self, t: int, make: Callable[[], Any]) -> None:
-        """Keep a state, whatever the time, unless it is kept already."""
+        """Save a state, whether one is due or not, unless it is saved already."""
         if self._folder is None or t <= self._kept:
             return
         began = time.monotonic()
         save(self._folder, t, make(), self._settings, self._journal.rows)
         self._last, self._kept = time.monotonic(), t
-        if self._seconds > 0:  # else asked for always
+        if self._seconds > 0:  # else every state is saved
             self._cost = self._last - began
 
     def _told(self) -> str:

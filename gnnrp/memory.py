@@ -1,4 +1,4 @@
-"""How much memory may be taken, told before it is: limits, what is held, refusals.
+"""Limits of memory, the memory that is held, and refusals before it is allocated.
 
 The limit is the least of what the caller allows, the device has, the container allows
 and the machine has. Memory that others hold now does not count: what a run does would
@@ -146,7 +146,7 @@ def check(what: str, needed: int, room: Room, instead: str) -> None:
 
 
 def held() -> int:
-    """Return the bytes this process holds now; 0 where that is not told."""
+    """Return the bytes this process holds now; 0 if it is unknown."""
     lines = _lines(Path("/proc/self/status"))
     return next((1024 * int(x.split()[1]) for x in lines if x.startswith("VmRSS")), 0)
 

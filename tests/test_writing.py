@@ -190,7 +190,8 @@ def test_a_figure_that_does_not_fit_costs_no_table(on_small_disk):
     code = "from gnnrp import cli\nleave(os.statvfs('.').f_frsize)\n"
     code += "assert cli.main('rp --quiet --num-steps 5'.split()) == 2"
     done = on_small_disk(code)
-    told, left = done.stderr.splitlines()
+    remark, told, left = done.stderr.splitlines()
+    assert "all nodes are predicted to be of one class" in remark
     assert told.startswith(
         "gnnrp: 'rp-sbm.png' cannot be written (No space left on dev"
     )
@@ -322,18 +323,18 @@ def test_parts_and_checkpoints_that_are_no_folders_are_refused(tmp_path):
         shards.write(tmp_path / "file", sbm.generate(0), 2)
 
 
-def test_a_folder_is_sealed_until_one_of_its_files_changes(tmp_path):
+def test_a_sealed_folder_is_refused_once_one_of_its_files_changes(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "x").write_bytes(np.arange(3).tobytes())
-    with pytest.raises(ValueError, match="it has no manifest"):
+    with pytest.raises(_writing.DamagedError, match="it has no manifest"):
         _writing.unseal(tmp_path)
     _writing.seal(tmp_path, step=3)
     assert _writing.unseal(tmp_path, step=3)["step"] == 3
-    with pytest.raises(ValueError, match="is not the one that was written there"):
+    with pytest.raises(_writing.DamagedError, match="is not the one that was written"):
         _writing.unseal(tmp_path, step=4)
     (tmp_path / "deep" / "x").write_bytes(np.arange(1, 4).tobytes())
-    with pytest.raises(ValueError, match="is not the file that was written"):
-        _writing.unseal(tmp_path, step=3)
+    with pytest.raises(_writing.DamagedError, match="'deep/x' is not the file that"):
+        _writing.unseal(tmp_path)
     (tmp_path / "deep" / "x").unlink()
-    with pytest.raises(ValueError, match="is missing, new or of another size"):
-        _writing.unseal(tmp_path, step=3)
+    with pytest.raises(_writing.DamagedError, match="'deep/x' is missing, new or of"):
+        _writing.unseal(tmp_path)

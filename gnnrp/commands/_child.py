@@ -39,12 +39,12 @@ class Worker:
         self.stopped_since: float | None = None
 
     def sources(self) -> list[Any]:
-        """Return what to wait for."""
+        """Return the pipes to wait for."""
         found = [] if self._output is None else [self._output]
         return [*found, self._link] if self._open else found
 
     def send(self, content: Any) -> None:
-        """Send it what it waits for; where it has ended, that shows in ``poll``."""
+        """Send it a message; ``poll`` reports if it has ended."""
         with contextlib.suppress(OSError):
             self._link.send(content)
 
@@ -77,7 +77,7 @@ class Worker:
         return self._noise.decode(errors="replace").strip()
 
     def _listen(self) -> None:
-        """Read what libraries print, and keep the last of it."""
+        """Read the output of libraries, and keep its end."""
         while self._output is not None and connection.wait([self._output], 0):
             data = os.read(self._output, 1 << 16)
             if not data:
@@ -87,7 +87,7 @@ class Worker:
             del self._noise[:-_NOISE]
 
     def _look(self) -> str | None:
-        """Return how it ended; None if it has not, or if that is known."""
+        """Return how it ended, once; else None."""
         if self._ended:
             return None
         options = os.WNOHANG | os.WUNTRACED | os.WCONTINUED

@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
 
 
 def _unknown(arguments: Sequence[str]) -> str | None:
-    """Return what is wrong with names of commands and flags, if it is that."""
+    """Return the error of an unknown command or flag, or None."""
     if not arguments or arguments[0].startswith("-"):
         return f"name a command first: {', '.join(COMMANDS)}; see gnnrp --help"
     from gnnrp import _checks  # it takes numpy, which help and version do not need
@@ -114,7 +114,7 @@ def _flags(command: Any) -> set[str]:
 
 
 def _complaint(box: str) -> str:
-    """Return what a box of tyro says: neither its title nor its advice."""
+    """Return the message in a box of tyro, without its title and its advice."""
     from gnnrp import _checks
 
     inside = [""]  # the parts between its rules

@@ -1,8 +1,8 @@
 """Connections between the processes of one run: a star around the first of them.
 
-Messages are lines of JSON. Every process sends a heartbeat now and then, so that a
-partner that is silent can be told from one that computes. The first process collects
-values, passes on why a process ends, and tells when all are done.
+Messages are lines of JSON. Every process sends a heartbeat now and then, which a
+stopped partner does not. The first process collects values, passes on the reason of an
+end, and reports when all are done.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ class Partners:
             self._listener = listen(hosts)
 
     def sockets(self) -> list[socket.socket]:
-        """Return what to wait for."""
+        """Return the sockets to wait for."""
         peers = [*self._peers.values(), *self._strangers]
         found = [peer.socket for peer in peers if peer.open]
         return found if self._listener is None else [*found, self._listener]
@@ -190,7 +190,7 @@ class Partners:
             return
 
     def poll(self) -> list[Event]:
-        """Read what has come, send heartbeats, and return what concerns the run.
+        """Read messages, send heartbeats, and return events that concern the run.
 
         A partner that is gone or silent is an "end".
         """
@@ -238,13 +238,13 @@ class Partners:
             self._tell("value", value)
 
     def finish(self) -> None:
-        """Tell that this process is done; that all are is the event "done"."""
+        """Report that this process is done; once all are, the event "done" comes."""
         self._done = True
         if self.hosts.index > 0:
             self._tell("done")
 
     def settled(self) -> list[Event]:
-        """Return what is complete: values of all processes, or the end of all."""
+        """Return the events "values" and "done", if all processes contributed."""
         if self.hosts.index > 0:
             return []
         found, count = [], len(self.hosts.names)
@@ -262,7 +262,7 @@ class Partners:
         self._tell("interrupt", number)
 
     def end(self, sentence: str | None) -> None:
-        """Tell why the run ends, and close all connections."""
+        """Send the reason of the end, if any, and close all connections."""
         if sentence is not None:
             self._tell("end", sentence)
         peers = [each for each in self._peers.values() if each.open]

@@ -1,4 +1,4 @@
-"""What the commands share: flags, and where figures go."""
+"""Flags and paths of figures that several commands have."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from gnnrp import _text
 
 
 def setting(kind: Any, hint: str = "(default: as published)") -> Any:
-    """Return how a flag is read that, left out, is what the hint says."""
+    """Return the parser of an optional flag; the hint describes its default."""
     return tyro.conf.arg(constructor=kind, help_behavior_hint=hint)
 
 
@@ -60,16 +60,16 @@ class OnData:
     """Show the traceback of an error."""
 
     def max_bytes(self) -> int | None:
-        """Return what may be held at once, if it is said."""
+        """Return --max-memory in bytes, None if it is left out."""
         from gnnrp import memory
 
         return None if self.max_memory is None else memory.parse(self.max_memory)
 
     def check_dataset(self) -> None:
-        """Refuse a name that is none, and files for a graph that has none.
+        """Refuse unknown data sets, and --data-dir for the generated one.
 
         Raises:
-            ValueError: no such set, or --data-dir beside the generated one.
+            ValueError: either of these.
         """
         from gnnrp import _checks, datasets
 
@@ -118,7 +118,7 @@ def check_device() -> None:
 
 
 def _tell_differing(dataset: Any) -> None:
-    """Tell of files with fewer nodes or edges than the paper's, say."""
+    """Print where a data set differs from the paper's, such as in its nodes."""
     from gnnrp import datasets
     from gnnrp.commands import streams
 
@@ -133,17 +133,17 @@ def _tell_differing(dataset: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Kept(OnData):
-    """The flags of commands whose runs may be gone on with."""
+    """The flags of commands whose runs can be resumed."""
 
     folder: Path | None = None
     """Save checkpoints there, now and then and on Ctrl-C or SIGTERM."""
     resume: bool = False
-    """Go on with the run in --folder, if it holds one, to the same numbers."""
+    """Resume the run in --folder, if it holds one, to the same numbers."""
     checkpoint_seconds: float = 60
     """Between two checkpoints, or longer if writing them would slow the run."""
 
     def check_folder(self) -> None:
-        """Refuse to touch an earlier run unasked.
+        """Refuse a folder with an earlier run, unless --resume is set.
 
         Raises:
             OSError: the folder cannot be written.

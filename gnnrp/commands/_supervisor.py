@@ -198,7 +198,7 @@ class Supervisor:
             self._suspect(kind, content)
 
     def _suspect(self, kind: str, content: Any) -> None:
-        """Note an error of the worker, whose cause a partner may be about to tell."""
+        """Note an error of the worker; its cause may yet come from a partner."""
         wait = _GRACE
         if kind == "gone":
             # A lost partner ends in an abort, but never in a kill.

@@ -84,7 +84,7 @@ def main(number: int) -> None:
 def _computed(
     link: Link, command: Any, hosts: Hosts | None, port: int, seconds: float
 ) -> Any:
-    """Return what the command prints, once all processes agree on what it is."""
+    """Run the command once all processes agree on it, and return its output."""
     automatic = hosts is None
     if hosts is None:
         hosts = _hosts.join_automatically(port, seconds)

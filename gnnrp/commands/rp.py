@@ -69,7 +69,7 @@ class Rp(Kept):
     hosts: str | None = None
     """With --shards: `NAME,NAME,...`, the first perhaps `NAME:PORT`; or `auto`."""
     host: Annotated[int | None, setting(int, "(default: by name)")] = None
-    """Which of --hosts this is, from 0; told by the machine's name if left out."""
+    """Index of this machine in --hosts, from 0; found by its name if left out."""
     partner_seconds: float = 60
     """With --hosts: how long to wait for partners to start, and for a silent one."""
 

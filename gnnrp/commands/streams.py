@@ -21,10 +21,10 @@ _SPELLED = {"±": "+-", "→": "->", "²": "^2", "…": "..."}
 
 
 def prepare() -> None:
-    """Make the streams fit to be written to, whatever they are.
+    """Make all standard streams writable.
 
-    What is closed becomes the null device: else a file opened later would have its
-    number, and what libraries print would go there. What an encoding lacks is spelled.
+    A closed one becomes the null device: else a file opened later would have its number
+    and receive what libraries print. Characters that an encoding lacks are spelled.
 
     Raises:
         OSError: standard output is closed.
@@ -85,7 +85,7 @@ def collected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Tell why output cannot be written; a reader that left, as `head`, is no error.
+    """Turn errors of output into one sentence; a reader that left is no error.
 
     Raises:
         OSError: it cannot be written.
@@ -98,7 +98,7 @@ def printing() -> Iterator[None]:
     except BrokenPipeError:
         _discard()
     except OSError as error:
-        _discard()  # or the same would be tried, and told, once more at the end
+        _discard()  # else it would fail once more at exit
         msg = f"standard output cannot be written ({error.strerror}); send it elsewhere"
         raise OSError(msg) from error
 
@@ -114,13 +114,13 @@ def tell(text: str, limit: int = _text.LIMIT) -> None:
 @contextlib.contextmanager
 def warning_lines() -> Iterator[None]:
     """Print each user warning as one line on standard error, without its source."""
-    told = set()
+    shown = set()
 
     def show_line(message: Any, category: Any, *where: Any, **more: Any) -> None:
         if not issubclass(category, UserWarning):
             show_usual(message, category, *where, **more)
-        elif str(message) not in told:
-            told.add(str(message))
+        elif str(message) not in shown:
+            shown.add(str(message))
             tell(f"gnnrp: {message}")
 
     with warnings.catch_warnings():
@@ -134,7 +134,7 @@ def _discard() -> None:
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """Return what an encoding lacks as it would be typed: η as eta, ± as +-.
+    """Spell characters that an encoding lacks: η as eta, ± as +-.
 
     Raises:
         UnicodeError: it was not encoding that failed.

@@ -94,7 +94,7 @@ def load(
 
     Raises:
         ValueError: there is no dataset of that name, or a file is damaged or too large.
-        FileNotFoundError: a file is not there and was not to be had.
+        FileNotFoundError: a file is missing and cannot be fetched.
 
     Example:
         >>> data = load("sbm")

@@ -22,7 +22,7 @@ def checked(
         indices: their columns.
         indptr: where each row starts.
         shape: rows, columns.
-        max_columns: what the caller takes for sane; no array bounds the columns.
+        max_columns: the largest number of columns, which no array bounds.
 
     Raises:
         ValueError: the parts do not fit together.

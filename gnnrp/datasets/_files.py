@@ -73,11 +73,11 @@ class File:
 
 
 def stated(path: Path, room: memory.Room | None = None) -> File:
-    """Return a file that exists; it is not opened, so that it may be a pipe.
+    """Return a file without opening it, since a pipe can be read only once.
 
     Args:
         path: of the file.
-        room: memory that is left; that of the machine or container if left out.
+        room: the memory left; by default, that of the machine or container.
 
     Raises:
         OSError: it does not exist.
@@ -112,7 +112,7 @@ def contents(
 
 @contextlib.contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Tell in one sentence that a file or folder cannot be read.
+    """Turn an error of reading into one sentence that names the file or folder.
 
     Raises:
         OSError: of the class that was raised inside.

@@ -18,7 +18,7 @@ def check(known: dict[str, np.ndarray], num_nodes: int, metric: str) -> None:
         metric: of the data set.
 
     Raises:
-        ValueError: there is one.
+        ValueError: one is found.
     """
     nodes, masks = known["nodes"], {name: known[name] for name in Split._fields}
     outside = (nodes < -1) | (nodes >= num_nodes)
@@ -88,7 +88,7 @@ def sums(nodes: Int[np.ndarray, " r"]) -> list[int]:
 
 
 def all_sums(num_nodes: int) -> list[int]:
-    """Return the same of all nodes, from closed forms."""
+    """Return ``sums`` of all nodes, from closed forms."""
     n, half = num_nodes, num_nodes * (num_nodes - 1) // 2
     return [x % PRIME for x in (half, half * (2 * n - 1) // 3, half**2)]
 

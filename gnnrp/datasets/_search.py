@@ -75,8 +75,8 @@ def fetch(
 
     Args:
         name: of the data set.
-        root: where it was looked for, for the sentence of an error.
-        progress: tell of what is fetched on standard error.
+        root: the folder that was searched, for the sentence of an error.
+        progress: print the address of each file on standard error.
 
     Raises:
         FileNotFoundError: there is nothing to fetch from, or it failed.
@@ -106,14 +106,14 @@ def refuse(
     *,
     to_cache: bool = True,
 ) -> NoReturn:
-    """Say which file is missing, where it was looked for, and what to do.
+    """Raise an error that names the missing file, the folders and the remedy.
 
     Args:
         name: of the data set.
-        root: where it was looked for first.
-        failure: what was tried, and why it failed.
-        cause: what was raised then.
-        to_cache: advise to put it there.
+        root: the folder that was searched first.
+        failure: the failed attempt and its reason, for the message.
+        cause: the exception of that attempt.
+        to_cache: advise to put the file into the cache.
 
     Raises:
         MissingFilesError: always.

@@ -86,7 +86,7 @@ def load(content: bytes, check_memory: Callable[[], None] = lambda: None) -> Any
 
     Args:
         content: of the file.
-        check_memory: called now and then; raises if the memory does not suffice.
+        check_memory: called now and then; raises if memory is short.
 
     Raises:
         ValueError: an operation, a global or a container that the published files do

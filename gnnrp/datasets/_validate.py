@@ -63,7 +63,7 @@ def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 def masks(
     split: Split, labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"]
 ) -> Split:
-    """Return the split as it is, once it is known to be one.
+    """Check a split, and return it unchanged.
 
     Raises:
         ValueError: the shapes are not (s, n), there is no split or one without a
