@@ -294,7 +294,8 @@ def _restored(
         expected = _orbax.plain(model)
         kinds = [each[:2] for each in leaves]
         with _orbax.manager(ocp) as manager:
-            stored = manager.metadata(path.absolute()).item_metadata.tree
+            stored = manager.metadata(path.absolute())
+        stored = getattr(stored, "item_metadata", stored).tree  # older orbax has none
         stored = [stored[name] for name in sorted(stored, key=int)]
         stored = [[str(x.dtype), list(x.shape)] for x in stored]
         if not kinds == stored == [_described(x)[:2] for x in expected.values()]:

@@ -43,8 +43,9 @@ def obstacle(similarity: LinearMap, num_nodes: int, dtype: jnp.dtype) -> str | N
         try:
             send = _tracing.as_argument(similarity)
             found = bool(_looks_symmetric(send, num_nodes, jnp.dtype(dtype)))
-        except (NotImplementedError, TypeError, ValueError):
-            return UNKNOWN  # a callback or a loop of unknown length
+        except (AssertionError, NotImplementedError, TypeError, ValueError):
+            # A callback, a loop of unknown length or, in jax 0.8, many a scan.
+            return UNKNOWN
     return None if found else ASYMMETRIC
 
 
