@@ -202,6 +202,15 @@ def check(given: Entries, *, signed: bool) -> None:
             f"{hint}"
         )
         raise ValueError(msg)
+    with np.errstate(over="ignore"):
+        total = float(np.sum(np.abs(given.weights)))
+    if not math.isfinite(4 * total):  # both directions, added to a self-loop
+        largest = float(np.max(np.abs(given.weights)))
+        msg = (
+            f"weights must have a finite sum, got a weight of {largest:.4g} beside "
+            "others; scale them down"
+        )
+        raise ValueError(msg)
 
 
 def combine(

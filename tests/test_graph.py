@@ -293,6 +293,13 @@ def test_signed_degrees_are_sums_of_absolute_weights(normalization):  # field re
         assert found[0, 1] == pytest.approx(-1 / np.sqrt(2 * 4))
 
 
+@pytest.mark.parametrize("make", [graph.raw_adjacency, graph.normalized_adjacency])
+def test_weights_whose_sum_overflows_are_refused(make):
+    edges = np.array([[0, 0], [1, 2]])
+    with pytest.raises(ValueError, match=r"got a weight of 1.7e\+308 beside others"):
+        make(edges, 3, weights=[1.7e308, 1.7e308])
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_signed_weights_must_be_finite_too(value):
     with pytest.raises(ValueError, match=r"edge 0 \(0 -> 1\)"):

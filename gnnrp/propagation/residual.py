@@ -101,7 +101,7 @@ def run(
             serve the loss or the similarity, or takes more memory than there is; a
             checkpoint of another run, or a damaged one; a metric that is NaN at every
             step.
-        KeyboardInterrupt: asked for; with a folder, after a checkpoint.
+        KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if ``folder`` is set.
         TypeError: a similarity, metric or residual that is no function, or, with a
             folder, that can neither be compared nor is named in ``made_with``.
 

@@ -94,7 +94,7 @@ def run(
             checkpoint of another sweep, or a damaged one.
         TypeError: what is no map, function or split; with a folder, a function that can
             neither be compared nor is named in ``made_with``.
-        KeyboardInterrupt: asked for; with a folder, after a checkpoint.
+        KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if ``folder`` is set.
 
     Source: App. D.1, grid of the hyperparameter search.
     """
