@@ -224,7 +224,13 @@ class Journal:
             path: of the file; None: there is none.
             find_fault: from step, rows and state of a checkpoint, the fault of the
                 rows, or None.
+
+        Raises:
+            IsADirectoryError: a folder is in the place of the file.
         """
+        if path is not None and path.is_dir():
+            msg = f"{str(path)!r} is a folder, and rows are to be written there; remove it"
+            raise IsADirectoryError(msg)
         self.rows: list[Any] = []
         self.find_fault = find_fault
         self._path = path

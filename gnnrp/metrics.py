@@ -1,11 +1,12 @@
 """Scores of predictions, on device, so that a whole run needs no copy to the host."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Real
 
 from gnnrp import _arrays, _checks
 
@@ -40,7 +41,7 @@ def accuracy(
 
 
 def roc_auc(
-    scores: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
+    scores: Real[Any, "n c"], targets: Float[Any, "n c"], mask: Bool[Any, " n"]
 ) -> Float[Array, ""]:
     """Return the area under the ROC curve, averaged over the tasks (columns).
 
@@ -53,7 +54,7 @@ def roc_auc(
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
     """
-    scores, mask = _checked(scores, targets, mask)
+    scores, mask = _checked(_ranks(scores), targets, mask)
     if scores.dtype not in {jnp.dtype("float32"), jnp.dtype("float64")}:
         scores = scores.astype(jnp.float32)
     known = mask[:, None] & jnp.isfinite(targets)
@@ -97,7 +98,7 @@ def by_name(name: str) -> Callable:
 
 
 def _checked(
-    scores: Array, targets: Array, mask: Array
+    scores: Any, targets: Any, mask: Any
 ) -> tuple[Float[Array, "n c"], Bool[Array, " n"]]:
     """Return scores as floats, and the mask; only shapes and types are looked at.
 
@@ -118,10 +119,26 @@ def _checked(
     return _arrays.floating("scores", scores), mask
 
 
+def _ranks(scores: Any) -> Any:
+    """Return the ranks of finite scores of NumPy that float32 would round together.
+
+    JAX casts float64 to float32 unless 64-bit types are enabled. Other scores are
+    returned as they are.
+    """
+    if not isinstance(scores, np.ndarray) or scores.ndim != 2 or not scores.size:
+        return scores
+    wide = scores.dtype == np.float64 and not jax.config.jax_enable_x64
+    if not (wide or scores.dtype.kind in "iu") or not np.isfinite(scores).all():
+        return scores
+    ranks = [np.unique(column, return_inverse=True)[1] for column in scores.T]
+    return np.stack(ranks, axis=1).astype(jnp.zeros(0).dtype)
+
+
 def _or_nan(value: Float[Array, ""], defined: Bool[Array, ""]) -> Float[Array, ""]:
     """Return the value, or NaN if it is not defined.
 
-    The NaN is no result of an operation, so that ``jax.debug_nans`` allows its use.
+    Inside compiled code the NaN is no result of an operation, so that
+    ``jax.debug_nans`` allows its use. It refuses every function that returns NaN.
     """
     return jnp.where(defined, value, np.asarray(np.nan, value.dtype))
 

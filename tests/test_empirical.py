@@ -256,6 +256,12 @@ def test_keys_and_counters_among_the_parameters_stay_as_they_are(network):
     [
         (lambda p, x: (x * p, x), jnp.ones(()), TypeError, "one array .* got tuple"),
         (
+            lambda p, x: jax.lax.complex(x * p, x),
+            jnp.ones(()),
+            TypeError,
+            "real .* got complex128",
+        ),
+        (
             lambda p, x: x * p,
             jnp.ones((2, 1, 1)),
             ValueError,

@@ -360,12 +360,13 @@ def test_a_product_takes_the_wider_of_both_types_and_a_vector_as_one_column():
     np.testing.assert_allclose(one, found[:, 0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
 @pytest.mark.parametrize("offset", [1e3, 2024.0, 1e6])
-def test_features_far_from_zero_have_the_kernel_of_those_near_it(offset):
+def test_features_far_from_zero_have_the_kernel_of_those_near_it(offset, kernel):
     X = np.random.default_rng(0).standard_normal((20, 3))
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         near, far = (
-            features.matrix(features.build(x, gamma=0.3, normalized=False))
+            features.matrix(features.build(x, kernel, gamma=0.3, normalized=False))
             for x in (X, X + offset)
         )
     np.testing.assert_allclose(far, near, atol=1e-6)

@@ -170,6 +170,21 @@ def test_roc_auc_ranks_scores_that_differ_little(score, gap, dtype):
     assert score(jnp.asarray(scores)[:, None], targets, all_of(4)) == 0.75
 
 
+@pytest.mark.parametrize(
+    "scores",
+    [
+        1 + 1e-8 * np.array([0.1, 0.4, 0.35, 0.8]),
+        2**24 + np.array([0, 2, 1, 3]),
+        2**60 + np.array([0, 2, 1, 3]),
+        np.array([0, 3e-45, 1e-45, 4e-45]),
+    ],
+)
+def test_roc_auc_ranks_numpy_scores_that_float32_rounds_together(scores):
+    targets = np.array([[0], [0], [1], [1]], np.float32)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        assert metrics.roc_auc(scores[:, None], targets, np.ones(4, bool)) == 0.75
+
+
 @dtypes
 @pytest.mark.parametrize("outlier", [1e6, 1e30])
 @pytest.mark.parametrize("score", [roc_auc, by_name])

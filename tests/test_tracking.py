@@ -281,6 +281,16 @@ def test_a_set_scored_by_roc_auc_is_trained_on_its_labels_all_the_same(data, rec
     assert plain["rows"] != record["rows"]
 
 
+def test_a_folder_in_the_place_of_the_rows_is_refused_before_the_run(data, tmp_path):
+    (tmp_path / "run" / "tracking.jsonl").mkdir(parents=True)
+    seen = []
+    with pytest.raises(IsADirectoryError, match="is a folder, and rows"):
+        tracking.run(
+            data, SMALL, folder=tmp_path / "run", progress=lambda *x: seen.append(x)
+        )
+    assert seen == []
+
+
 def test_a_folder_of_other_data_or_fewer_steps_is_refused(data, tmp_path):
     folder = tmp_path / "run"
     tracking.run(data, SMALL, folder=folder)

@@ -74,7 +74,7 @@ def _tidy_lines(file: File, separators: bytes, header: bytes | None) -> Iterator
     """Yield pieces of whole lines without blanks, with commas between the numbers.
 
     Raises:
-        ValueError: the first line is not the header.
+        ValueError: the first line is not the header, or there is none.
     """
     commas = bytes.maketrans(separators, b"," * len(separators))
     tabs = b"" if b"\t" in separators else b"\t"
@@ -92,6 +92,9 @@ def _tidy_lines(file: File, separators: bytes, header: bytes | None) -> Iterator
                 header = None
             if lines:
                 yield lines
+    if header is not None:
+        msg = "it is empty"
+        raise ValueError(msg)
 
 
 def _unpacked(opened: io.BufferedReader, file: File) -> tuple[io.BufferedIOBase, int]:

@@ -53,6 +53,9 @@ def flattened(
     if len(found.shape) != 2:
         msg = f"apply_fn must return a matrix (n, c), got shape {found.shape}"
         raise ValueError(msg)
+    if not jnp.issubdtype(found.dtype, jnp.floating):
+        msg = f"apply_fn must return real floating numbers, got {found.dtype}"
+        raise TypeError(msg)
     return outputs, flat, found.shape
 
 

@@ -148,7 +148,8 @@ def build(
     room = memory.room(max_bytes)
     check_memory(x, kernel, room, block_bytes=block_bytes)
     x = thin(x) if kernel in KERNELS.values() else as_dense(x)
-    if kernel is gaussian and not scipy.sparse.issparse(x):
+    is_of_distance = kernel is gaussian or kernel is laplacian
+    if is_of_distance and not scipy.sparse.issparse(x):
         _checks.fits("features", x, jax.dtypes.canonicalize_dtype(x.dtype))
         x = _near_zero(x)
     x = as_float(x)
