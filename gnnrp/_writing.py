@@ -229,7 +229,7 @@ class Journal:
             IsADirectoryError: a folder is in the place of the file.
         """
         if path is not None and path.is_dir():
-            msg = f"{str(path)!r} is a folder, and rows are to be written there; remove it"
+            msg = f"{str(path)!r} is a folder, and rows are saved there; remove it"
             raise IsADirectoryError(msg)
         self.rows: list[Any] = []
         self.find_fault = find_fault
