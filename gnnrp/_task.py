@@ -17,6 +17,7 @@ from gnnrp import (
     graph,
     memory,
     metrics,
+    peaks,
     pipeline,
     spmm,
 )
@@ -109,7 +110,7 @@ def make(given: Given, initial: Any, asked: Settings, metric: str) -> Task:
     x = _features(given.features) if asked.kernel else None
     matrix = _matrix(given, len(codes))
     flow = pipeline.build_similarity(matrix, x, asked, num_train=int(train.sum()))
-    targets = _one_hot(codes, len(classes))
+    targets = _one_hot(codes, len(classes), train, val)
     inside = targets.any(axis=1)
     if val.any() and not (val & inside).any():
         msg = f"no node of val_mask is of a training class ({_listed(classes)})"
@@ -133,16 +134,29 @@ def make(given: Given, initial: Any, asked: Settings, metric: str) -> Task:
 
 
 def _one_hot(
-    codes: Int[np.ndarray, " n"], num_classes: int
+    codes: Int[np.ndarray, " n"],
+    num_classes: int,
+    train: Bool[np.ndarray, " n"],
+    val: Bool[np.ndarray, " n"],
 ) -> Float[np.ndarray, "n c"]:
     """Return the targets, zero rows for nodes of no class of the training nodes.
 
     Raises:
-        ValueError: they do not fit the memory.
+        ValueError: they, or the smallest run with them, do not fit the memory.
     """
+    sizes = peaks.Sizes(
+        len(codes),
+        num_classes,
+        num_splits=1,
+        num_train=int(train.sum()),
+        num_judged=int(val.sum()),
+        num_steps=1,
+        itemsize=jnp.zeros(0).dtype.itemsize,
+    )
     memory.check(
-        f"targets and scores of {len(codes):,} nodes and {num_classes:,} classes",
-        problem.peak_bytes((len(codes), num_classes), itemsize=8),
+        f"a fit of {len(codes):,} nodes and {num_classes:,} classes",
+        problem.peak_bytes((len(codes), num_classes), itemsize=8)
+        + min(peaks.iterated(sizes), peaks.exact(sizes)),
         memory.room(),
         "take fewer nodes or classes",
     )

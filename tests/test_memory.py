@@ -417,7 +417,7 @@ def test_targets_of_a_run_and_of_a_fit_are_refused_before_they_are_copied(monkey
     count = 20_000
     labels, path = np.arange(count), np.array([[0, 1], [1, 2]])
     monkeypatch.setattr(memory, "_physical", lambda: 800 * MB)
-    with pytest.raises(ValueError, match="targets and scores of 20,000 nodes and 20,"):
+    with pytest.raises(ValueError, match="a fit of 20,000 nodes and 20,000 classes"):
         ResidualPropagation(1, 0.5, 2).fit(path, labels)
     targets = np.broadcast_to(np.float32(0), (count, count))  # takes no memory
     mask = np.arange(count) == 0
