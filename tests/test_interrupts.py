@@ -23,7 +23,7 @@ RP = "rp --json --quiet --method iterate --num-steps 3000"
 LINES = {
     "rp": f"{RP} --checkpoint-seconds 0 --folder run",
     "rp, alone": RP,
-    "rp, figure": "rp --quiet --num-steps 5 --plot f.png",
+    "rp, figure": "rp --quiet --kernel none --power 10 --plot f.png",
     "ntk": "ntk --json --quiet --num-steps 400 --every 100 --num-graphs 2 "
     "--checkpoint-seconds 0 --folder run",
     "gntk": "gntk --json --quiet --depths 1 --num-steps 50",

@@ -35,7 +35,7 @@ def of_run(
     if same.any():
         remarks["one class"] = (
             f"all nodes are predicted to be of one class{_where(same)}; check the "
-            "graph and the training nodes, or take fewer steps or hops"
+            "graph, the training nodes, and the numbers of steps and hops"
         )
     return remarks
 
