@@ -124,6 +124,7 @@ def _share(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
         seen = link.gather((shared.sees(token, seconds), str(folder)[:100]))
     finally:
         shared.withdraw()
+    link.gather(None)  # no process ends the run before the file is removed
     for index, (is_there, path) in enumerate(seen):
         if is_there:
             continue
