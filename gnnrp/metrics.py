@@ -127,11 +127,12 @@ def _ranks(scores: Any) -> Any:
     """
     if not isinstance(scores, np.ndarray) or scores.ndim != 2 or not scores.size:
         return scores
-    wide = scores.dtype == np.float64 and not jax.config.jax_enable_x64
+    kind = jnp.zeros(0).dtype  # float64 if 64-bit types are enabled
+    wide = scores.dtype.kind == "f" and scores.dtype.itemsize > kind.itemsize
     if not (wide or scores.dtype.kind in "iu") or not np.isfinite(scores).all():
         return scores
     ranks = [np.unique(column, return_inverse=True)[1] for column in scores.T]
-    return np.stack(ranks, axis=1).astype(jnp.zeros(0).dtype)
+    return np.stack(ranks, axis=1).astype(kind)
 
 
 def _or_nan(value: Float[Array, ""], defined: Bool[Array, ""]) -> Float[Array, ""]:
