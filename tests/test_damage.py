@@ -483,7 +483,7 @@ def test_the_file_of_rows_is_made_anew_from_the_checkpoint(tmp_path):
         assert lines.read_bytes() == good
     lines.unlink()
     lines.mkdir()
-    with pytest.raises(OSError, match=r"tracking.jsonl' cannot be written \("):
+    with pytest.raises(OSError, match=r"tracking.jsonl' is a folder"):
         tracked(folder)
 
 

@@ -315,7 +315,10 @@ def test_parts_that_somebody_made_to_fit_their_digests_are_refused(
 @pytest.mark.parametrize("rows", [ABSURD, 2, -1])
 def test_rows_that_a_table_of_contents_only_claims_are_refused(parts, rows, tmp_path):
     forge(parts, tmp_path, rows=rows)
-    with pytest.raises(ValueError, match=rf"30 rows, and {rows} are stated"):
+    expected = (
+        rf"30 rows, and {rows} are stated|rows must be at (least 1|most \d+), got"
+    )
+    with pytest.raises(ValueError, match=expected):
         shards.read(tmp_path)
 
 

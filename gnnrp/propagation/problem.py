@@ -13,6 +13,8 @@ from jaxtyping import Array, Bool, Float
 from gnnrp import _checks, _tracing
 from gnnrp.types import MetricFn, Split
 
+_MOST_CLASSES = 64  # for which padding always has room
+
 
 class Part(NamedTuple):
     """The nodes of a metric, padded to one length a split.
@@ -273,7 +275,7 @@ def _initial(
 
 def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
     # The length is rounded up to three binary digits, so that masks of about the same
-    # size share one trace.
+    # size share one trace. So there is room for all classes, unless they are many.
     labels = np.argmax(targets, axis=1)
     nodes = np.flatnonzero((targets > 0).any(axis=1))
     classes, first = np.unique(labels[nodes], return_index=True)
@@ -281,10 +283,12 @@ def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
         nodes[first[~np.isin(classes, labels[entries]) & entries.any()]]
         for entries in mask
     ]
-    pairs = zip(mask, missing, strict=True)
-    longest = max(1, *(int(entries.sum()) + len(more) for entries, more in pairs))
+    most = len(classes)
+    if most > _MOST_CLASSES:
+        most = max(map(len, missing))
+    longest = min(int(mask.sum(axis=1).max()) + most, mask.shape[1])
     unit = 1 << max(0, longest.bit_length() - 3)
-    width = max(longest, min(-(-longest // unit) * unit, mask.shape[1]))
+    width = max(1, min(-(-longest // unit) * unit, mask.shape[1]))
     index = np.zeros((len(mask), width), np.int32)
     inside = np.zeros((len(mask), width), bool)
     for row, flags, entries, more in zip(index, inside, mask, missing, strict=True):
