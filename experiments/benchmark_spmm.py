@@ -93,9 +93,9 @@ def product(csr: Any, config: Config) -> dict[str, Any]:
     notes: list[str] = []
     torch = common.torch_or_none(notes)
     if torch is not None:
-        sparse = common.torch_csr(torch, csr)
-        coo, right = sparse.to_sparse_coo(), torch.from_numpy(dense)
-        contestants["torch CSR"] = lambda: sparse @ right
+        tensor = common.torch_csr(torch, csr)
+        coo, right = tensor.to_sparse_coo(), torch.from_numpy(dense)
+        contestants["torch CSR"] = lambda: tensor @ right
         contestants["torch COO"] = lambda: torch.sparse.mm(coo, right)
     times = common.interleaved(contestants, config.repeats)
     speed = copied / times.pop("copy")["min"]
@@ -229,14 +229,14 @@ def torch_step(
     coo = csr.tocoo()
     index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
     values = torch.from_numpy(np.array(coo.data, np.float32))
-    sparse = torch.sparse_coo_tensor(index, values, csr.shape).coalesce()
+    tensor = torch.sparse_coo_tensor(index, values, csr.shape).coalesce()
     known = torch.from_numpy(np.array(mask))
     start = torch.from_numpy(np.array(targets)) * known
 
     def run():
         sent = start * known
         for _ in range(config.power):
-            sent = torch.sparse.mm(sparse, sent)
+            sent = torch.sparse.mm(tensor, sent)
         return start - sent
 
     return run

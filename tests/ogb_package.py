@@ -487,12 +487,12 @@ def test_labels_in_a_list_of_tensors_are_scored_by_value(form):
 @pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
 def test_sparse_tensors_are_refused_with_what_serves(layout):
     ends = torch.tensor(np.concatenate([EDGES, EDGES[::-1]], axis=1))
-    sparse = torch.sparse_coo_tensor(ends, torch.ones(ends.shape[1]), (N, N))
-    sparse = sparse.to_sparse_csr() if layout == "sparse_csr" else sparse.coalesce()
+    tensor = torch.sparse_coo_tensor(ends, torch.ones(ends.shape[1]), (N, N))
+    tensor = tensor.to_sparse_csr() if layout == "sparse_csr" else tensor.coalesce()
     for call in (
-        lambda: fitted(sparse, CODES, TRAIN),
-        lambda: fitted(EDGES, CODES, TRAIN, sparse),
-        lambda: graph.raw_adjacency(sparse),
+        lambda: fitted(tensor, CODES, TRAIN),
+        lambda: fitted(EDGES, CODES, TRAIN, tensor),
+        lambda: graph.raw_adjacency(tensor),
     ):
         with pytest.raises(TypeError, match=f"sparse tensor, got .*{layout}; pass a"):
             call()

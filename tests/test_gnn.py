@@ -93,10 +93,10 @@ def test_the_same_weights_serve_another_graph_and_none(name, inputs):
 def test_sparse_inputs_and_graphs_tuples_give_the_same(name, inputs):
     network, params, _ = drawn(name, inputs, adjacency(0))
     expected = network.apply(params, inputs, adjacency(0))
-    sparse = spmm.prepare(scipy.sparse.csr_array(np.asarray(inputs)), reorder=False)
+    rows = spmm.prepare(scipy.sparse.csr_array(np.asarray(inputs)), reorder=False)
     close = {"rtol": 1e-12, "atol": 1e-12}
     np.testing.assert_allclose(
-        network.apply(params, sparse, adjacency(0)), expected, **close
+        network.apply(params, rows, adjacency(0)), expected, **close
     )
     tuples = graph.to_jraph(scipy.sparse.csr_array(world(0).A), inputs)
     np.testing.assert_allclose(network.apply(params, tuples), expected, **close)
@@ -127,10 +127,10 @@ def test_appnp_is_a_restarted_walk_of_an_mlp(inputs):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_dropout_keeps_the_mean_and_is_off_outside_training(inputs, sparse):
+@pytest.mark.parametrize("sparse_inputs", [False, True])
+def test_dropout_keeps_the_mean_and_is_off_outside_training(inputs, sparse_inputs):
     network = gnn.SGC(C, power=2, dropout=0.5)
-    x = spmm.prepare(scipy.sparse.csr_array(np.asarray(inputs))) if sparse else inputs
+    x = spmm.prepare(scipy.sparse.csr_array(np.asarray(inputs))) if sparse_inputs else inputs
     params = network.init(KEY, x, adjacency(0))
     full = network.apply(params, x, adjacency(0))
 

@@ -301,8 +301,8 @@ def test_jumping_knowledge_concatenates_as_in_wide_networks():
 
 def test_gram_takes_sparse_and_dense_features():
     X = world(14)[2]
-    sparse = gntk.gram(scipy.sparse.csr_array(X))
-    np.testing.assert_allclose(sparse, X @ X.T, rtol=1e-14)
+    from_rows = gntk.gram(scipy.sparse.csr_array(X))
+    np.testing.assert_allclose(from_rows, X @ X.T, rtol=1e-14)
     np.testing.assert_allclose(gntk.gram(X), X @ X.T, rtol=1e-14)
     with pytest.raises(ValueError, match=r"shape \(n, d\), got \(12,\)"):
         gntk.gram(X[:, 0])

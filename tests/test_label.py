@@ -147,8 +147,8 @@ def test_all_weights_of_the_restart_share_one_trace():
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_single_precision_starts_take_the_precision_of_the_adjacency(form, symmetric):
-    sparse, A, start = problem(0)
-    adjacency = similarity.Dense(jnp.asarray(A)) if form == "dense" else sparse
+    matrix, A, start = problem(0)
+    adjacency = similarity.Dense(jnp.asarray(A)) if form == "dense" else matrix
     single = jnp.asarray(start, jnp.float32)
     with jax.numpy_dtype_promotion("standard"):
         limit = label.limit(
