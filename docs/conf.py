@@ -21,7 +21,7 @@ from sphinx.util.nodes import make_refnode
 
 import gnnrp
 from gnnrp import cli
-from gnnrp.commands import _flags
+from gnnrp.commands import flags
 
 ROOT = Path(__file__).parents[1]
 API = ROOT / "docs" / "api"
@@ -103,7 +103,7 @@ def write_api():
         page.unlink()
     of_flags = {
         typing.get_args(command)[0].__module__
-        for command in typing.get_args(_flags.Command)
+        for command in typing.get_args(flags.Command)
     }
     names = list(modules())
     for name in names:

@@ -22,9 +22,10 @@ import optax
 from jaxtyping import Array, Float
 
 from experiments import reproduction
-from gnnrp import datasets, graph, plotting, spmm
+from gnnrp import datasets, graph, plotting, sparse
 from gnnrp.datasets import sbm
-from gnnrp.kernels import empirical, gntk, structured
+from gnnrp.kernels import gntk
+from gnnrp.kernels.ntk import empirical, structured
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import exact
 
@@ -55,7 +56,7 @@ class World(NamedTuple):
     """What networks learn, targets ±1, and from which nodes."""
 
     data: training.Data
-    matrix: spmm.Matrix
+    matrix: sparse.Matrix
     train: np.ndarray
 
 
@@ -93,7 +94,7 @@ def build(config: Config) -> World:
     )
     rng = np.random.default_rng(config.seed)
     x = rng.standard_normal((data.num_nodes, config.num_features))
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     y = datasets.targets(data)[:, :1] * 2.0 - 1
     dtype = matrix.data.dtype
     train = np.arange(0, data.num_nodes, 2)
@@ -134,7 +135,7 @@ def measure(world: World, theta: Array, width: int, config: Config) -> dict[str,
 
 @functools.partial(jax.jit, static_argnames="network")
 def ntk(
-    network: gnn.GCN, params: Any, matrix: spmm.Matrix, x: Array
+    network: gnn.GCN, params: Any, matrix: sparse.Matrix, x: Array
 ) -> Float[Array, "n n"]:
     """Return the tangent kernel of a network, by structure where that pays."""
     if network.depth <= structured.DEEPEST:

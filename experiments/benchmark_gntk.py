@@ -21,9 +21,12 @@ import numpy as np
 import tyro
 
 from experiments import common
-from gnnrp import datasets, graph, records, spmm, wide
-from gnnrp.kernels import blocked, features, gntk, infinite, local, special
+from gnnrp import datasets, graph, sparse
+from gnnrp.kernels import features, gntk
+from gnnrp.kernels.gntk import blocked, closed_forms, local, neural_tangents
 from gnnrp.propagation import residual, similarity
+from gnnrp.runtime import memory
+from gnnrp.studies import gntk as gntk_study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +85,7 @@ def two_layers(config: Config) -> dict[str, Any]:
     if importlib.util.find_spec("neural_tangents") is None:
         notes.append("neural-tangents is not installed: not measured")
     else:
-        _, _, kernel_fn = infinite.gcn(x.shape[1], depth=2)
+        _, _, kernel_fn = neural_tangents.gcn(x.shape[1], depth=2)
         theirs = jax.jit(
             lambda P, x: kernel_fn(x[None], None, "ntk", pattern=(P.T[None],) * 2)[0, 0]
         )
@@ -106,7 +109,7 @@ def two_layers(config: Config) -> dict[str, Any]:
     }
 
 
-def in_float64(matrix: spmm.Matrix, x: np.ndarray) -> np.ndarray:
+def in_float64(matrix: sparse.Matrix, x: np.ndarray) -> np.ndarray:
     """Return the NTK of two layers in double precision."""
     with jax.enable_x64(True):
         exact = dataclasses.replace(matrix, data=matrix.data.astype(jnp.float64))
@@ -125,7 +128,9 @@ def decoupled_step(config: Config) -> dict[str, Any]:
     mask = jnp.asarray(np.atleast_2d(data.splits.train)[0])[:, None]
     state = residual.init(targets)
     step = jax.jit(lambda S, state, y, m: residual.step(state, S, y, m, step_size=0.1))
-    kernel = special.decoupled(matrix, data.num_nodes, num_hops=config.hops, depth=3)
+    kernel = closed_forms.decoupled(
+        matrix, data.num_nodes, num_hops=config.hops, depth=3
+    )
     maps = {"decoupled": kernel, "RP": similarity.Power(matrix, 2 * config.hops)}
     times = common.interleaved(
         {
@@ -164,7 +169,7 @@ def block(config: Config) -> dict[str, Any]:
         "rows": size,
         "seconds": round(time.perf_counter() - began, 3),
         "whole_kernel_gigabytes": round(4 * data.num_nodes**2 / 1e9, 2),
-        "peak_gigabytes": round((records.peak_memory() or 0) / 1e9, 2),
+        "peak_gigabytes": round((memory.peak() or 0) / 1e9, 2),
     }
 
 
@@ -172,7 +177,7 @@ def large(config: Config) -> dict[str, Any]:
     """The NTK of three layers in blocks, once, compilation included."""
     data, matrix = load(config.large, config)
     began = time.perf_counter()
-    gram = wide.inputs(data)
+    gram = gntk_study.inputs(data)
     compiled = jax.jit(blocked.gcn, static_argnames="depth", donate_argnums=1)
     compiled(matrix, gram, depth=3).block_until_ready()
     return {
@@ -180,15 +185,15 @@ def large(config: Config) -> dict[str, Any]:
         "nodes": data.num_nodes,
         "seconds": round(time.perf_counter() - began, 2),
         "target_seconds": 180,
-        "peak_gigabytes": round((records.peak_memory() or 0) / 1e9, 2),
+        "peak_gigabytes": round((memory.peak() or 0) / 1e9, 2),
         "target_gigabytes": 16,
     }
 
 
-def load(name: str, config: Config) -> tuple[datasets.Dataset, spmm.Matrix]:
+def load(name: str, config: Config) -> tuple[datasets.Dataset, sparse.Matrix]:
     """Return a data set and its normalized adjacency."""
     data = datasets.load(name, config.data_dir)
-    return data, spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    return data, sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
 
 
 if __name__ == "__main__":

@@ -23,9 +23,12 @@ import numpy as np
 import tyro
 
 from experiments import common, torch_gcn
-from gnnrp import datasets, graph, records, spmm, tracking
-from gnnrp.kernels import empirical, infinite, structured
+from gnnrp import datasets, graph, sparse
+from gnnrp.kernels.gntk import neural_tangents
+from gnnrp.kernels.ntk import empirical, structured
 from gnnrp.models import gnn, objectives, training
+from gnnrp.runtime import memory
+from gnnrp.studies import ntk as ntk_study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +65,8 @@ def main(config: Config) -> dict[str, Any]:
 def load(name: str, config: Config, depth: int = 2) -> tuple:
     """Return a network, its weights, what it learns from, and the data set."""
     data = datasets.load(name, config.data_dir)
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    x = tracking.inputs(data, row_normalize=True)
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    x = ntk_study.inputs(data, row_normalize=True)
     network = gnn.GCN(data.num_classes, config.width, depth)
     learned = training.Data(
         x,
@@ -107,7 +110,7 @@ def large(config: Config) -> dict[str, Any]:
         "nodes": data.num_nodes,
         "seconds": round(time.perf_counter() - began, 2),
         "target_seconds": 60,
-        "peak_gigabytes": round((records.peak_memory() or 0) / 1e9, 2),
+        "peak_gigabytes": round((memory.peak() or 0) / 1e9, 2),
         "target_gigabytes": 12,
     }
 
@@ -162,7 +165,7 @@ def three_layers(config: Config) -> dict[str, float]:
 
 def by_neural_tangents(network: gnn.GCN) -> Callable:
     """Return (params, data) -> its empirical kernel of the sum of logits."""
-    nt = infinite.load()
+    nt = neural_tangents.load()
 
     def of(params, data):
         def total(params, x):
@@ -171,8 +174,8 @@ def by_neural_tangents(network: gnn.GCN) -> Callable:
 
         kernel_fn = nt.empirical_ntk_fn(total, trace_axes=(-1,), implementation=1)
         x = data.x
-        if isinstance(x, spmm.Matrix):
-            x = spmm.matmul(x, jnp.eye(x.shape[1]))
+        if isinstance(x, sparse.Matrix):
+            x = sparse.matmul(x, jnp.eye(x.shape[1]))
         return kernel_fn(x, None, params)
 
     return jax.jit(of)
@@ -193,7 +196,7 @@ def steps(config: Config) -> dict[str, Any]:
     contestants: dict[str, common.Contestant] = {
         "gnnrp": lambda: jax.block_until_ready(chunk(state, learned, config.steps))
     }
-    if isinstance(learned.x, spmm.Matrix):  # as the others take them
+    if isinstance(learned.x, sparse.Matrix):  # as the others take them
         dense = learned._replace(x=learned.x(jnp.eye(learned.x.shape[1])))
         contestants["gnnrp, dense features"] = lambda: jax.block_until_ready(
             chunk(state, dense, config.steps)

@@ -20,9 +20,11 @@ import jax.numpy as jnp
 import tyro
 
 from experiments import common, gcn
-from gnnrp import datasets, graph, metrics, pipeline, presets, spmm
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.kernels import features
 from gnnrp.propagation import losses, residual, similarity, sweep
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 COMMANDS: dict[str, tuple[float | None, float | None]] = {
     # data set and flags -> seconds and gigabytes that a whole process may take
@@ -97,8 +99,8 @@ def curve(config: Config) -> dict[str, float]:
     """Every step of the published run by the exact form, again, once compiled."""
     data = datasets.load(config.curve, config.data_dir)
     settings = presets.settings(config.curve)
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    flow = pipeline.build_similarity(
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    flow = rp_study.build_similarity(
         matrix,
         data.features,
         settings,
@@ -115,7 +117,7 @@ def curve(config: Config) -> dict[str, float]:
     }
 
 
-def published(flow: Any, data: Any, settings: presets.Settings) -> Any:
+def published(flow: Any, data: Any, settings: presets.RPSettings) -> Any:
     """Run the published settings."""
     return residual.run(
         flow,
@@ -131,7 +133,7 @@ def published(flow: Any, data: Any, settings: presets.Settings) -> Any:
 def step_sizes(config: Config) -> dict[str, Any]:
     """All step sizes of the paper's grid, at one power, beside a single one."""
     data = datasets.load(config.sweep, config.data_dir)
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     settings = {
         "num_steps": config.num_steps,
         "metric": metrics.by_name(data.metric),
@@ -178,7 +180,7 @@ def step_sizes(config: Config) -> dict[str, Any]:
 def grid(config: Config) -> dict[str, Any]:
     """All powers and step sizes, in one sweep."""
     data = datasets.load(config.sweep, config.data_dir)
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     began = time.perf_counter()
     table = sweep.run(
         matrix,
@@ -210,8 +212,8 @@ def time_to_accuracy(config: Config) -> dict[str, Any]:
         msg = f"{data.name} has no features here for a GCN; take another --curve"
         raise ValueError(msg)
     settings = presets.settings(config.curve)
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    flow = pipeline.build_similarity(
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    flow = rp_study.build_similarity(
         matrix, data.features, settings, num_train=int(data.splits.train.sum())
     )
     times = common.interleaved({"RP": lambda: published(flow, data, settings)}, 1)
@@ -241,7 +243,7 @@ def time_to_accuracy(config: Config) -> dict[str, Any]:
 def methods(config: Config) -> dict[str, Any]:
     """Every method on one run, beside what auto chooses by counting columns."""
     data = datasets.load(config.curve, config.data_dir)
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
 
     def run(method):
         return residual.run(

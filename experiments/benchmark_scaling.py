@@ -17,8 +17,9 @@ import numpy as np
 import tyro
 
 from experiments import common
-from gnnrp import plotting, records, spmm
+from gnnrp import plotting, sparse
 from gnnrp.propagation import residual, similarity
+from gnnrp.runtime import memory
 
 _CACHE = 2**25  # bytes of a dense side that a last-level cache of today holds
 
@@ -61,7 +62,7 @@ def main(config: Config) -> dict[str, Any]:
         "exponent": exponent(rows),
         "exponent beyond the cache": exponent(rows, _CACHE / (4 * config.columns)),
         "target_exponent": 1.1,
-        "peak_gigabytes": round((records.peak_memory() or 0) / 1e9, 2),
+        "peak_gigabytes": round((memory.peak() or 0) / 1e9, 2),
         "target_gigabytes": 12.0,
     }
     record = common.finish(found, "benchmark_scaling", config.output)
@@ -78,13 +79,13 @@ def main(config: Config) -> dict[str, Any]:
 def measure(csr: Any, config: Config, speed: float, *, last: bool) -> dict[str, Any]:
     """Time the layout and the product on one graph; on the last, steps of RP too."""
     began = time.perf_counter()
-    matrix = jax.block_until_ready(spmm.prepare(csr, reorder=False))
+    matrix = jax.block_until_ready(sparse.prepare(csr, reorder=False))
     prepared = time.perf_counter() - began
     nodes, entries = csr.shape[0], csr.nnz
     floor = common.product_bytes(csr, config.columns) / speed
     del csr
     v = jnp.ones((nodes, config.columns))
-    multiply = jax.jit(spmm.matmul)
+    multiply = jax.jit(sparse.matmul)
     times = common.interleaved(
         {"product": lambda: multiply(matrix, v).block_until_ready()}, config.repeats
     )["product"]
@@ -102,7 +103,7 @@ def measure(csr: Any, config: Config, speed: float, *, last: bool) -> dict[str, 
     return row
 
 
-def take_steps(matrix: spmm.Matrix, nodes: int, config: Config) -> float:
+def take_steps(matrix: sparse.Matrix, nodes: int, config: Config) -> float:
     """Return the seconds of some steps of RP, one node in ten labeled."""
     rng = np.random.default_rng(0)
     mask = jnp.asarray(rng.random((nodes, 1)) < 0.1)

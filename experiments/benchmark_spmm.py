@@ -18,7 +18,7 @@ import numpy as np
 import tyro
 
 from experiments import common, gcn, torch_gcn
-from gnnrp import datasets, plotting, spmm
+from gnnrp import datasets, plotting, sparse
 from gnnrp.models import training
 from gnnrp.propagation import maps, residual, similarity
 
@@ -77,9 +77,9 @@ def product(csr: Any, config: Config) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     dense = rng.standard_normal((csr.shape[1], config.columns), dtype=np.float32)
     device = jnp.asarray(dense)
-    multiply = jax.jit(spmm.matmul)
-    matrix = spmm.prepare(csr)
-    natural = spmm.prepare(csr, reorder=False)
+    multiply = jax.jit(sparse.matmul)
+    matrix = sparse.prepare(csr)
+    natural = sparse.prepare(csr, reorder=False)
     # As the inner hops of A^K run: already in the matrix's own order.
     inner = dataclasses.replace(matrix, order=None)
     copy, copied = common.copying()
@@ -120,23 +120,23 @@ def product(csr: Any, config: Config) -> dict[str, Any]:
 
 def rules(csr: Any, config: Config) -> dict[str, Any]:
     """Reverse mode, forward mode and ``vmap``, for the same number of columns."""
-    matrix = spmm.prepare(csr)
+    matrix = sparse.prepare(csr)
     shape = (csr.shape[1], config.columns)
     v = jax.random.normal(jax.random.key(0), shape)
     width = max(1, config.columns // 8)
     batch = jnp.moveaxis(v[:, : 8 * width].reshape(shape[0], -1, width), 1, 0)
 
     def reverse(matrix, v):
-        return jax.vjp(lambda x: spmm.matmul(matrix, x), v)[1](v)[0]
+        return jax.vjp(lambda x: sparse.matmul(matrix, x), v)[1](v)[0]
 
     def forward_mode(matrix, v):
-        return jax.jvp(lambda x: spmm.matmul(matrix, x), (v,), (v,))[1]
+        return jax.jvp(lambda x: sparse.matmul(matrix, x), (v,), (v,))[1]
 
     functions = {
-        "product": (spmm.matmul, v),
+        "product": (sparse.matmul, v),
         "reverse mode": (reverse, v),
         "forward mode": (forward_mode, v),
-        "vmap": (jax.vmap(spmm.matmul, in_axes=(None, 0)), batch),
+        "vmap": (jax.vmap(sparse.matmul, in_axes=(None, 0)), batch),
     }
     contestants = {}
     for name, (function, side) in functions.items():
@@ -165,7 +165,7 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
     labels = rng.integers(0, columns, num_nodes)
     targets = jnp.asarray(np.eye(columns, dtype=np.float32)[labels])
     mask = jnp.asarray(rng.random(num_nodes) < 0.5)[:, None]
-    matrix = spmm.prepare(csr)
+    matrix = sparse.prepare(csr)
     step = jax.jit(lambda S, state, y, m: residual.step(state, S, y, m, step_size=1.0))
     # As runs take it: the first hop skips what is not fed back.
     S = maps.on_support(similarity.Power(matrix, config.power), np.asarray(mask[:, 0]))

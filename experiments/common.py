@@ -15,7 +15,9 @@ import jax
 import numpy as np
 import scipy.sparse
 
-from gnnrp import _checks, _writing, checkpoints, graph, plotting, records, spmm
+from gnnrp import graph, plotting, sparse
+from gnnrp.runtime import atomic_files, checkpoints, checks, json_files
+from gnnrp.studies import records
 
 Contestant = Callable[[], object]
 
@@ -28,7 +30,7 @@ def interleaved(
     Raises:
         ValueError: no repeat.
     """
-    _checks.count("repeats", repeats, 1)
+    checks.count("repeats", repeats, 1)
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for run in contestants.values():
         run()
@@ -59,7 +61,7 @@ def check_sizes(config: Any) -> None:
             raise ValueError(msg)
         for each in value if isinstance(value, tuple) else (value,):
             if isinstance(each, int) and not isinstance(each, bool):
-                _checks.count(field.name, each, 1)
+                checks.count(field.name, each, 1)
 
 
 def in_milliseconds(
@@ -158,7 +160,7 @@ def random_graph(num_entries: int, degree: int = 50, seed: int = 0) -> Any:
 
 def adjacency(data: Any) -> Any:
     """Return the normalized adjacency of a data set as CSR."""
-    return spmm.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
+    return sparse.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
 
 
 def finish(found: dict[str, Any], name: str, output: Path | None) -> dict[str, Any]:
@@ -170,11 +172,11 @@ def finish(found: dict[str, Any], name: str, output: Path | None) -> dict[str, A
         "versions": records.versions() | _others(),
         "commit": records.commit(),
     }
-    text = records.dumps(record)
+    text = json_files.dumps(record)
     print(text)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        _writing.write(output / f"{name}.json", text.encode())
+        atomic_files.write(output / f"{name}.json", text.encode())
     return json.loads(text)
 
 
@@ -190,4 +192,4 @@ def _others() -> dict[str, str]:
 def write_figure(figure: Any, name: str, output: Path | None) -> None:
     """Write a figure as PNG beside the record, where asked."""
     if output is not None:
-        _writing.write(output / f"{name}.png", plotting.png(figure))
+        atomic_files.write(output / f"{name}.png", plotting.png(figure))

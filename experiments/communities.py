@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Int
 
-from gnnrp import _checks
+from gnnrp.runtime import checks
 
 INSIDE, NEARBY = 0.65, 0.3  # shares of the edges; the rest lead anywhere
 REACH = 5.0  # communities, the mean distance of a nearby one
@@ -32,8 +32,8 @@ def generate(num_nodes: int, num_edges: int, seed: int) -> scipy.sparse.csr_arra
     Raises:
         ValueError: a size out of its range.
     """
-    _checks.count("num_nodes", num_nodes, 2)
-    _checks.count("num_edges", num_edges, 1)
+    checks.count("num_nodes", num_nodes, 2)
+    checks.count("num_edges", num_edges, 1)
     rng = np.random.default_rng(seed)
     first = starts(num_nodes, rng)
     ends = _stubs(num_nodes, num_edges, rng)

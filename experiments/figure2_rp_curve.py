@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import published, reproduction
-from gnnrp import datasets, graph, metrics, plotting, presets, spmm
+from gnnrp import datasets, graph, metrics, plotting, sparse
 from gnnrp.propagation import label, residual, similarity
+from gnnrp.studies import presets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ def curves(
     data: datasets.Dataset, config: Config, progress: reproduction.Progress
 ) -> dict[str, Any]:
     """Return test and validation scores in percent after each step, and LP's."""
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     power = presets.settings(data.name, has_features=False).power
     metric, targets = metrics.by_name(data.metric), datasets.targets(data)
     split = datasets.with_split(data, 0).splits

@@ -11,8 +11,9 @@ import functools
 from typing import Any, ClassVar
 
 from experiments import published, reproduction
-from gnnrp import datasets, plotting, tracking
+from gnnrp import datasets, plotting
 from gnnrp.datasets import sbm
+from gnnrp.studies import ntk as ntk_study
 
 QUICK = {"num_steps": 500, "every": 250, "num_graphs": 3}
 
@@ -22,7 +23,7 @@ class Config(reproduction.Config):
     """Which panels."""
 
     datasets: tuple[str, ...] = ("sbm", "cora", "texas")
-    """With the paper's settings, see ``tracking.PAPER``."""
+    """With the paper's settings, see ``studies.ntk.PAPER``."""
 
     SHORT: ClassVar[dict[str, Any]] = {"datasets": ("sbm",)}
 
@@ -49,12 +50,12 @@ def panel(
     """Return what tracking a network on a data set finds, without times."""
     short = QUICK if config.quick else {}
     settings = dataclasses.replace(
-        tracking.settings(data.name), seed=config.seed, **short
+        ntk_study.settings(data.name), seed=config.seed, **short
     )
     family = None
     if data.name == "sbm":
         family = lambda share: sbm.generate(config.seed, homophilic_fraction=share)  # noqa: E731
-    found = tracking.run(data, settings, family=family, progress=progress)
+    found = ntk_study.run(data, settings, family=family, progress=progress)
     names = ("dataset", "settings", "synthetic", "graphs", "rows", "claims", "diverged")
     return {name: found[name] for name in names}
 

@@ -19,9 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import published, reproduction
-from gnnrp import _checks, datasets, graph, plotting, spmm, tracking
-from gnnrp.kernels import empirical
+from gnnrp import datasets, graph, plotting, sparse
+from gnnrp.kernels.ntk import empirical
 from gnnrp.models import gnn, objectives, training
+from gnnrp.runtime import checks
+from gnnrp.studies import ntk as ntk_study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +52,9 @@ def run(
     if data is None:
         absent = {"dataset": config.dataset, "found": published.ABSENT}
         return reproduction.Outcome(absent, {}, {})
-    _checks.count("num_nodes", config.num_nodes, 1, data.num_nodes)
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    x = tracking.inputs(data, row_normalize=False)
+    checks.count("num_nodes", config.num_nodes, 1, data.num_nodes)
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    x = ntk_study.inputs(data, row_normalize=False)
     targets = jnp.asarray(datasets.targets(data), matrix.data.dtype)
     mask = jnp.asarray(data.splits.train[0])
     network = gnn.GCN(data.num_classes, config.width)

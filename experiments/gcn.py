@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy.typing as npt
 
-from gnnrp import spmm
+from gnnrp import sparse
 from gnnrp.models import gnn, objectives, training
 
 
@@ -33,7 +33,7 @@ def compiled(
 
 
 def race(
-    matrix: spmm.Matrix,
+    matrix: sparse.Matrix,
     x: jax.Array,
     targets: npt.NDArray,
     splits: Any,

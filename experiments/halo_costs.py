@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from gnnrp.propagation import layouts
-from gnnrp.propagation.layouts import Layout
+from gnnrp.distributed import partitioning
+from gnnrp.distributed.partitioning import Layout
 
 FLOAT, INDEX = 4, 4  # bytes
 
@@ -45,14 +45,14 @@ def volume(csr: Any, layout: Layout) -> Volume:
 
     Args:
         csr: scipy sparse, of the nodes of the layout.
-        layout: see ``layouts``.
+        layout: see ``partitioning``.
     """
     parts, rows = layout.parts, layout.rows
     lacked, entries = lacking(csr, layout)
-    rounds = layouts.rounds(lacked)
+    rounds = partitioning.rounds(lacked)
     padded = sum(len(each.pairs) * each.rows for each in rounds)
     received = sum(each.rows for each in rounds)
-    # As ``sharded.blocks`` decides: by what a part makes room for.
+    # As ``matrix.blocks`` decides: by what a part makes room for.
     by_gather = received >= (parts - 1) * rows
     gather = parts * (parts - 1) * rows
     return Volume(
@@ -77,7 +77,7 @@ def lacking(
 ) -> tuple[Int[np.ndarray, "p p"], Int[np.ndarray, " p"]]:
     """Return how many rows each part takes from each, and the entries of each.
 
-    These are the sizes of ``layouts.halos``, found without a second matrix.
+    These are the sizes of ``partitioning.halos``, found without a second matrix.
     """
     part = layout.place // layout.rows
     nodes = np.argsort(layout.place)
@@ -98,7 +98,7 @@ def seconds(found: Volume, columns: int, speed: float, link: Link) -> dict[str, 
     """Return the predicted seconds of a hop: the product, and the exchange before it.
 
     The largest part sets the pace, and in each round the largest pair. Nothing
-    overlaps, as in ``sharded``.
+    overlaps, as in ``matrix``.
 
     Args:
         found: what is moved.

@@ -29,11 +29,14 @@ import numpy as np
 import scipy.sparse
 
 from experiments import published, reproduction
-from gnnrp import datasets, graph, metrics, presets, records, spmm, tracking, wide
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.kernels import gntk
-from gnnrp.kernels import settings as across_graphs
+from gnnrp.kernels.gntk import inductive as across_graphs
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import exact
+from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import ntk as ntk_study
+from gnnrp.studies import presets, records
 
 SETTINGS = {
     "transductive": ("A", "A"),
@@ -108,7 +111,7 @@ def panel(
 def kernels(data: datasets.Dataset, depth: int) -> dict[str, np.ndarray]:
     """Return the columns Θ[:, X] of each setting: training's own in the rows X."""
     adjacency = graph.normalized_adjacency(data.edges, data.num_nodes)
-    matrix, gram = spmm.prepare(adjacency), wide.inputs(data)
+    matrix, gram = sparse.prepare(adjacency), gntk_study.inputs(data)
     index = np.flatnonzero(data.splits.train[0])
     kernel_fn = functools.partial(gntk.gcn, depth=depth)
     across = functools.partial(across_graphs.across, kernel_fn, gram, index)
@@ -159,11 +162,14 @@ def networks(
     data: datasets.Dataset, config: Config, progress: reproduction.Progress
 ) -> dict[str, dict[str, Any]]:
     """Return the scores of finite networks, which all predict after the last epoch."""
-    adjacency = spmm.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
+    adjacency = sparse.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
     inside = scipy.sparse.diags_array(data.splits.train[0].astype(adjacency.dtype))
-    matrix, part = spmm.prepare(adjacency), spmm.prepare(inside @ adjacency @ inside)
+    matrix, part = (
+        sparse.prepare(adjacency),
+        sparse.prepare(inside @ adjacency @ inside),
+    )
     settings = presets.settings(data.name, has_features=data.features is not None)
-    x = tracking.inputs(data, row_normalize=settings.row_normalize)
+    x = ntk_study.inputs(data, row_normalize=settings.row_normalize)
     train, val, test = (jnp.asarray(mask[0]) for mask in data.splits)
     targets = jnp.asarray(datasets.targets(data))
     keys = jax.random.split(jax.random.key(config.seed), config.num_seeds)

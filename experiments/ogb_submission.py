@@ -34,8 +34,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import reproduction
-from gnnrp import _checks, datasets, graph, metrics, presets, spmm
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.propagation import residual, similarity
+from gnnrp.runtime import checks
+from gnnrp.studies import presets
 
 SETS = ("arxiv", "proteins", "products")
 OWN = {"accuracy": metrics.accuracy, "roc_auc": metrics.roc_auc}
@@ -65,7 +67,7 @@ def run(
         ValueError: a set of no leaderboard; predictions that are not finite.
     """
     allowed = (*SETS, "sbm") if config.quick else SETS
-    _checks.one_of("dataset", config.dataset, allowed)
+    checks.one_of("dataset", config.dataset, allowed)
     data = datasets.load(config.dataset, config.data_dir, seed=config.seed)
     settings = presets.settings(data.name, has_features=False)
     score, judge = scorer(data)
@@ -102,10 +104,10 @@ def run(
 
 
 def propagate(
-    data: datasets.Dataset, settings: presets.Settings
+    data: datasets.Dataset, settings: presets.RPSettings
 ) -> tuple[np.ndarray, int]:
     """Return what RP predicts from the graph and the training labels, at which step."""
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     found = residual.run(
         similarity.walk(matrix, settings.power, settings.alpha),
         datasets.targets(data),

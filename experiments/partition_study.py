@@ -31,8 +31,9 @@ from experiments import (
     two_processes,
 )
 from experiments.halo_costs import Link, Volume
-from gnnrp import _checks, spmm
-from gnnrp.propagation import layouts
+from gnnrp import sparse
+from gnnrp.distributed import partitioning
+from gnnrp.runtime import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,13 +128,13 @@ def check(config: Config) -> None:
     """
     partitioners.require(config.methods)
     for name in ("parts", "methods", "gigabits", "hosts"):
-        _checks.count(f"the number of {name}", len(getattr(config, name)), 1)
+        checks.count(f"the number of {name}", len(getattr(config, name)), 1)
     least = min(config.num_nodes, config.check_nodes)
-    _checks.count("parts", max(config.parts), 1, least)
-    _checks.count("parts", min(config.parts), 2)
+    checks.count("parts", max(config.parts), 1, least)
+    checks.count("parts", min(config.parts), 2)
     for gigabits in config.gigabits:
-        _checks.positive("gigabits", gigabits)
-    _checks.at_least("latency", config.latency, 0)
+        checks.positive("gigabits", gigabits)
+    checks.at_least("latency", config.latency, 0)
 
 
 def generated(num_nodes: int, config: Config) -> Any:
@@ -180,9 +181,9 @@ def speed(csr: Any, columns: int, repeats: int) -> float:
 
     Others may use the machine too; a median would count them in.
     """
-    matrix = spmm.prepare(csr, reorder=False)
+    matrix = sparse.prepare(csr, reorder=False)
     v = jnp.ones((csr.shape[0], columns), jnp.float32)
-    multiply = jax.jit(spmm.matmul)
+    multiply = jax.jit(sparse.matmul)
     product = {"product": lambda: multiply(matrix, v).block_until_ready()}
     times = common.interleaved(product, repeats)
     return csr.nnz * columns / times["product"]["min"]
@@ -210,7 +211,7 @@ def checked(
 ) -> list[dict[str, Any]]:
     """Return predictions for two processes beside what they did, for both exchanges."""
     method = partitioners.best(config.methods)
-    one = layouts.from_parts(np.zeros(csr.shape[0], int), 1)
+    one = partitioning.from_parts(np.zeros(csr.shape[0], int), 1)
     alone = two_processes.measure(csr, one, "gather", columns, config.hops)
     cases = (("halo", method), ("gather", config.methods[0]))
     rows = []

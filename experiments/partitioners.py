@@ -1,6 +1,6 @@
 """Ways to part the nodes of a graph: ranges of an order, METIS, KaHIP.
 
-Each weighs a node by its entries and one for its row, as ``layouts.balanced`` does.
+Each weighs a node by its entries and one for its row, as ``balanced`` does.
 """
 
 import importlib
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from gnnrp import _checks
-from gnnrp.propagation import layouts
-from gnnrp.propagation.layouts import Layout
+from gnnrp.distributed import partitioning
+from gnnrp.distributed.partitioning import Layout
+from gnnrp.runtime import checks
 
 Partition = Callable[[int], Layout]
 """Gives the layout of so many parts."""
@@ -28,19 +28,19 @@ def require(methods: tuple[str, ...]) -> None:
         ValueError: unknown, or not installed.
     """
     for name in methods:
-        _checks.one_of("methods", name, METHODS)
+        checks.one_of("methods", name, METHODS)
         if name in PACKAGES:
             _package(PACKAGES[name])
 
 
 def natural(csr: Any, most_entries: int, seed: int) -> Partition:  # noqa: ARG001
     """Ranges of the nodes in their own order."""
-    return lambda parts: layouts.balanced(csr, parts, reorder=False)
+    return lambda parts: partitioning.balanced(csr, parts, reorder=False)
 
 
 def reordered(csr: Any, most_entries: int, seed: int) -> Partition:  # noqa: ARG001
     """Ranges of reverse Cuthill-McKee, or of clusters where ``balanced`` takes them."""
-    return lambda parts: layouts.balanced(csr, parts, reorder=True)
+    return lambda parts: partitioning.balanced(csr, parts, reorder=True)
 
 
 def metis(csr: Any, most_entries: int, seed: int) -> Partition:
@@ -55,12 +55,12 @@ def metis(csr: Any, most_entries: int, seed: int) -> Partition:
 
     def partition(parts: int) -> Layout:
         if parts == 1:  # METIS gives up
-            return layouts.from_parts(np.zeros(len(weights), int), 1)
+            return partitioning.from_parts(np.zeros(len(weights), int), 1)
         _, part = pymetis.part_graph(
             parts, graph, vweights=weights, recursive=False, options=options
         )
         part = np.asarray(part).astype(np.int64)  # numpy calls theirs by another name
-        return layouts.from_parts(part, parts)
+        return partitioning.from_parts(part, parts)
 
     return partition
 
@@ -76,7 +76,7 @@ def kahip(csr: Any, most_entries: int, seed: int) -> Partition:
         lists = (weights, seen.indptr, ones, seen.indices)
         mode = module.FASTSOCIAL
         _, part = module.kaffpa(*lists, parts, IMBALANCE, True, seed, mode)
-        return layouts.from_parts(np.asarray(part), parts)
+        return partitioning.from_parts(np.asarray(part), parts)
 
     return partition
 

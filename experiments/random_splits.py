@@ -17,8 +17,10 @@ import tyro
 from scipy.sparse import csgraph
 
 from experiments import common
-from gnnrp import datasets, pipeline, presets
+from gnnrp import datasets
 from gnnrp.datasets import Dataset, splits
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 from gnnrp.types import Split
 
 
@@ -55,7 +57,7 @@ def main(config: Config) -> dict[str, Any]:
     settings = presets.settings(data.name, has_features=data.features is not None)
     published = presets.PUBLISHED.get(data.name)
     isolated = without_neighbor(data)
-    whole = pipeline.run(data, settings).trajectory
+    whole = rp_study.run(data, settings).trajectory
     hits = np.argmax(whole.predictions, axis=-1) == data.labels
     found = {
         "data set": data.name,
@@ -77,7 +79,7 @@ def main(config: Config) -> dict[str, Any]:
     part = largest_component(data)
     found["largest component"] = {
         "nodes": part.num_nodes,
-        "test": summary(pipeline.run(part, settings).trajectory.best_test),
+        "test": summary(rp_study.run(part, settings).trajectory.best_test),
     }
     return common.finish(found, f"random_splits_{data.name}", config.output)
 

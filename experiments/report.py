@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from experiments.report_scores import Table
 from experiments.report_tables import TABLES
-from gnnrp import _checks, _writing, records
+from gnnrp.runtime import atomic_files, checks, json_files
 
 TITLE = "How Graph Neural Networks Learn: the paper's results, reproduced by gnnrp"
 STYLE = """
@@ -69,7 +69,7 @@ def write(folder: Path) -> list[Path]:
     paths = []
     for name, render in (("md", markdown), ("tex", latex), ("html", page)):
         path = folder / f"report.{name}"
-        _writing.write(path, render(found).encode())
+        atomic_files.write(path, render(found).encode())
         paths.append(path)
     return paths
 
@@ -98,7 +98,7 @@ def section(folder: Path, name: str) -> Section:
     if not path.exists():
         return Section(name, title, None, [], "")
     try:
-        record = records.load(path)
+        record = json_files.load(path)
         figures = [folder / file for file in record.get("figures", [])]
         made, what = tables(record), _made(record)
     except (
@@ -109,7 +109,7 @@ def section(folder: Path, name: str) -> Section:
         IndexError,
         RecursionError,
     ) as error:
-        reason = _checks.shown(error)
+        reason = checks.shown(error)
         msg = f"{str(path)!r} is damaged or of another version ({reason}); remove it"
         raise ValueError(msg) from error
     return Section(name, title, made, [f for f in figures if f.exists()], what)

@@ -13,9 +13,10 @@ import jax
 import tyro
 from matplotlib.figure import Figure
 
-from gnnrp import _checks, _writing, checkpoints, datasets, plotting, records
-from gnnrp.commands import streams
-from gnnrp.commands.progress import Bar
+from gnnrp import datasets, plotting
+from gnnrp.runtime import atomic_files, checkpoints, checks, json_files, memory, streams
+from gnnrp.runtime.progress import Bar
+from gnnrp.studies import records
 
 Progress = Callable[[str, int, int], None]
 """(what, done, total), called now and then."""
@@ -72,7 +73,7 @@ def main(
     run: Callable[[AnyConfig, Progress], Outcome],
     name: str,
     page: Page | None = None,
-    shown: Page = records.dumps,
+    shown: Page = json_files.dumps,
 ) -> None:
     """Read the flags, run with a bar, and print and write what came out.
 
@@ -125,7 +126,7 @@ def record(
         "figures": [f"{stem}.png" for stem in files],
         "measured": found.measured,
         "seconds": round(time.perf_counter() - began, 3),
-        "peak_memory_bytes": records.peak_memory(),
+        "peak_memory_bytes": memory.peak(),
         "device": str(jax.devices()[0].device_kind),
         "versions": records.versions(),
         "commit": commit,
@@ -143,13 +144,13 @@ def _write(
     """Write a record, and what goes with it, by the name of the file."""
     for stem, figure in figures.items():
         png, pdf = (folder / f"{stem}.{kind}" for kind in ("png", "pdf"))
-        _writing.write(png, plotting.png(figure))
-        _writing.write(pdf, _pdf(figure))
-    text = records.dumps(made)
-    _writing.write(folder / f"{made['experiment']}.json", text.encode())
+        atomic_files.write(png, plotting.png(figure))
+        atomic_files.write(pdf, _pdf(figure))
+    text = json_files.dumps(made)
+    atomic_files.write(folder / f"{made['experiment']}.json", text.encode())
     if page is not None:  # of what can be read again
         content = page(json.loads(text)).encode()
-        _writing.write(folder / f"{made['experiment']}.md", content)
+        atomic_files.write(folder / f"{made['experiment']}.md", content)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -183,9 +184,9 @@ def checked(config: AnyConfig) -> AnyConfig:
         value = getattr(config, field.name)
         for each in value if isinstance(value, tuple) else (value,):
             if field.name in allowed:
-                _checks.one_of(field.name, each, allowed[field.name])
+                checks.one_of(field.name, each, allowed[field.name])
             elif isinstance(each, int) and not isinstance(each, bool):
-                _checks.count(field.name, each, 0 if field.name == "seed" else 1)
+                checks.count(field.name, each, 0 if field.name == "seed" else 1)
     return config
 
 
@@ -226,24 +227,24 @@ def _kept(
     }
     key.pop("datasets", None)
     path = config.output / "parts" / f"{experiment}_{data.name}.json"
-    key = json.loads(records.dumps(key))
+    key = json.loads(json_files.dumps(key))
     if path.exists():
         try:
-            stored = records.load(path)
+            stored = json_files.load(path)
             seal = stored.pop("sha256")
             same, value = stored["key"] == key, stored["value"]
         except _DAMAGES:
             seal, stored, same, value = None, {}, False, {}
-        if seal != _writing.seal_of(stored):
+        if seal != atomic_files.seal_of(stored):
             msg = f"{path} is damaged; delete it to compute it again"
             raise ValueError(msg)
         if same:
             return value
-    value = json.loads(records.dumps(compute(data)))
+    value = json.loads(json_files.dumps(compute(data)))
     path.parent.mkdir(exist_ok=True)
     made = {"key": key, "value": value}
-    made["sha256"] = _writing.seal_of(made)
-    _writing.write(path, records.dumps(made).encode())
+    made["sha256"] = atomic_files.seal_of(made)
+    atomic_files.write(path, json_files.dumps(made).encode())
     return value
 
 

@@ -26,9 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import common, published, reproduction, table4_homophilic, trained
-from gnnrp import datasets, graph, metrics, pipeline, presets, records, spmm, tracking
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.models import training
 from gnnrp.propagation import label, maps, residual, similarity
+from gnnrp.studies import ntk as ntk_study
+from gnnrp.studies import presets, records
+from gnnrp.studies import rp as rp_study
 
 HELD_HOPS = 50
 
@@ -84,8 +87,8 @@ def panel(
     data: datasets.Dataset, config: Config, progress: reproduction.Progress
 ) -> dict[str, Any]:
     """Return the scores on a data set, and what was measured."""
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    rp = pipeline.run(data, plain(data.name), progress=progress)
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    rp = rp_study.run(data, plain(data.name), progress=progress)
     networks = train(data, config, progress)
     lines = table4_homophilic.LINES_ALONE
     found = networks | table4_homophilic.without_weights(rp.record, lines)
@@ -96,7 +99,7 @@ def panel(
     return {"metric": data.metric, "found": found, "measured": measured}
 
 
-def plain(name: str) -> presets.Settings:
+def plain(name: str) -> presets.RPSettings:
     """Return the settings of RP on the graph alone."""
     return presets.settings(name, has_features=False)
 
@@ -117,13 +120,13 @@ def train(
     )
 
 
-def labels_held(data: datasets.Dataset, matrix: spmm.Matrix) -> dict[str, Any]:
+def labels_held(data: datasets.Dataset, matrix: sparse.Matrix) -> dict[str, Any]:
     """Return the scores of label propagation that resets labeled nodes at each hop."""
     train, val, test = (jnp.asarray(mask[0])[:, None] for mask in data.splits)
     y = jnp.asarray(datasets.targets(data))
 
     @jax.jit
-    def spread(matrix: spmm.Matrix, known: jax.Array, train: jax.Array) -> jax.Array:
+    def spread(matrix: sparse.Matrix, known: jax.Array, train: jax.Array) -> jax.Array:
         def hop(_: int, scores: jax.Array) -> jax.Array:
             return jnp.where(train, known, matrix(scores))
 
@@ -136,7 +139,7 @@ def labels_held(data: datasets.Dataset, matrix: spmm.Matrix) -> dict[str, Any]:
 
 
 def speed(
-    data: datasets.Dataset, matrix: spmm.Matrix, config: Config
+    data: datasets.Dataset, matrix: sparse.Matrix, config: Config
 ) -> dict[str, Any]:
     """Return seconds and bytes of a step of RP and of training a GCN."""
     data = datasets.with_split(data, 0)
@@ -147,7 +150,7 @@ def speed(
         shape = (data.num_nodes, datasets.published(data.name).num_features or 1)
         x = jax.random.normal(jax.random.key(config.seed), shape)
     else:
-        x = tracking.inputs(data, row_normalize=False)
+        x = ntk_study.inputs(data, row_normalize=False)
     learned = training.Data(x, matrix, targets, jnp.asarray(mask))
     rule = trained.rule(trained.OGB_RECIPES["GCN"], targets.shape[1], data.metric)
     rule = rule._replace(metric_fn=None, patience=None)
@@ -180,7 +183,7 @@ def speed(
 
 
 def to_accuracy(
-    rp: pipeline.Run, network: Any, seconds: dict[str, float]
+    rp: rp_study.Run, network: Any, seconds: dict[str, float]
 ) -> dict[str, Any] | str:
     """Return the steps of RP to the GCN's best validation score, over the GCN's.
 

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from experiments import reproduction
-from gnnrp import _checks
 from gnnrp.propagation import exact
+from gnnrp.runtime import checks
 
 NUM_TRAIN = 6
 TOLERANCE = 1e-9
@@ -40,8 +40,8 @@ def run(
     config: Config, progress: reproduction.Progress = reproduction.silent
 ) -> reproduction.Outcome:
     """Return a row for each case: what the table says, and what was found."""
-    _checks.count("num_nodes", config.num_nodes, NUM_TRAIN + 1, 1000)
-    _checks.count("num_steps", config.num_steps, 2)
+    checks.count("num_nodes", config.num_nodes, NUM_TRAIN + 1, 1000)
+    checks.count("num_steps", config.num_steps, 2)
     rng = np.random.default_rng(config.seed)
     targets = np.eye(2)[np.arange(NUM_TRAIN) % 2]
     rows = []

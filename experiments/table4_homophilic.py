@@ -15,12 +15,14 @@ import functools
 from typing import Any, ClassVar
 
 from experiments import published, reproduction, trained
-from gnnrp import datasets, pipeline, presets
+from gnnrp import datasets
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 SETS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 LINES = {"LP": "lp", "RP, graph alone": "rp", "majority class": "majority"}
 LINES_ALONE = {"LP": "lp", "majority class": "majority"}
-"""What ``gnnrp.baselines`` computes, by the name it has in the tables; where RP itself
+"""What ``baselines`` computes, by the name it has in the tables; where RP itself
 sees the graph alone, without that line."""
 
 
@@ -77,7 +79,7 @@ def column(
     """Return the scores of RP, what needs no features, and each network."""
     has_features = data.features is not None
     settings = presets.settings(data.name, has_features=has_features)
-    record = pipeline.run(data, settings, progress=progress).record
+    record = rp_study.run(data, settings, progress=progress).record
     networks: dict[str, Any] = dict.fromkeys(config.models, published.FEATURELESS)
     if not has_features:
         alone = without_weights(record, LINES_ALONE)
@@ -106,7 +108,7 @@ def num_networks(data: datasets.Dataset, config: Any) -> int:
 
 
 def without_weights(record: dict[str, Any], lines: dict[str, str]) -> dict[str, Any]:
-    """Return the scores of RP and its baselines, of a record of ``pipeline.run``."""
+    """Return the scores of RP and its baselines, of a record of ``studies.rp.run``."""
     rows = {"RP": record} | {
         label: record["baselines"][name] for label, name in lines.items()
     }

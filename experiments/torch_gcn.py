@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import common
-from gnnrp import spmm
+from gnnrp import sparse
 from gnnrp.models import training
 
 
@@ -33,7 +33,7 @@ def contestants(
     if torch is None:
         return {}
     x: Any = learned.x
-    if isinstance(x, spmm.Matrix):
+    if isinstance(x, sparse.Matrix):
         x = x(jnp.eye(x.shape[1]))
     x = torch.from_numpy(np.array(x))
     labels = torch.from_numpy(np.array(learned.targets).argmax(axis=1))

@@ -17,8 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import reproduction
-from gnnrp import datasets, graph, metrics, records, spmm, tracking
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.models import gnn, objectives, training
+from gnnrp.studies import ntk as ntk_study
+from gnnrp.studies import records
 from gnnrp.types import MetricFn
 
 EPOCHS = 300
@@ -76,8 +78,8 @@ class Subject(NamedTuple):
 
 def subject(data: datasets.Dataset, num_seeds: int, *, row_normalize: bool) -> Subject:
     """Return what so many networks learn from; they take the splits in turn."""
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    x = tracking.inputs(data, row_normalize=row_normalize)
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    x = ntk_study.inputs(data, row_normalize=row_normalize)
     targets = jnp.asarray(datasets.targets(data))
     turn = np.arange(num_seeds) % len(data.splits.train)
     train, val, test = (jnp.asarray(mask[turn]) for mask in data.splits)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from gnnrp.propagation.layouts import Layout
+from gnnrp.distributed.partitioning import Layout
 
 LIMIT = 600  # seconds for all of them
 
@@ -33,7 +33,7 @@ def measure(
     Args:
         csr: A, float32.
         layout: of as many parts as there shall be processes.
-        exchange: see ``sharded.prepare``.
+        exchange: see ``matrix.prepare``.
         columns: of the dense side, which is drawn.
         hops: that are measured. The fastest is told, as others may use the machine,
             and of bytes, which may be counted in the next hop, the median.
@@ -113,7 +113,7 @@ def main(folder: Path, process: int, processes: int, port: str) -> None:
         os.sched_setaffinity(0, {cores[process % len(cores)]})
     import jax
 
-    from gnnrp.propagation import sharded
+    from gnnrp.distributed import matrix as sharded
 
     if processes > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -154,12 +154,12 @@ def _local(matrix: Any, asked: dict[str, Any]) -> list[float]:
     import jax
     import jax.numpy as jnp
 
-    from gnnrp import spmm
+    from gnnrp import sparse
 
     leaves = [leaf.addressable_data(0)[0] for leaf in matrix.leaves]
     local = jax.tree.unflatten(matrix.structure, leaves)
     v = jnp.ones((local.shape[1], asked["columns"]), jnp.float32)
-    product, times = jax.jit(spmm.matmul), []
+    product, times = jax.jit(sparse.matmul), []
     for _ in range(asked["hops"] + 1):  # the first one compiles
         began = time.perf_counter()
         jax.block_until_ready(product(local, v))

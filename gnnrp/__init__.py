@@ -4,10 +4,10 @@
 import the one you need:
 
 - ``gnnrp.datasets``: real and synthetic graphs, ``load(name)``.
-- ``gnnrp.graph``, ``gnnrp.spmm``: edges to normalized adjacency; its fast product.
+- ``gnnrp.graph``, ``gnnrp.sparse``: edges to normalized adjacency; its fast product.
 - ``gnnrp.propagation``: ``similarity``, ``residual``, ``exact``, ``label``, ``losses``.
 - ``gnnrp.kernels.features``: kernels of node features.
-- ``gnnrp.pipeline``, ``gnnrp.presets``: dataset to record, with published settings.
+- ``gnnrp.studies``: dataset to record, with published settings (``rp``, ``presets``).
 - ``gnnrp.estimator``: ``ResidualPropagation``, and ``OnGraph`` for model selection.
 - ``gnnrp.metrics``, ``gnnrp.plotting``: scores on device; figures from records.
 """

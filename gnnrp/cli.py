@@ -3,7 +3,7 @@
 Almost nothing is imported before ``run`` handles Ctrl-C and SIGTERM.
 """
 
-from gnnrp import _interrupts
+from gnnrp.runtime import interrupts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ def run() -> "NoReturn":
     """
     import sys
 
-    _interrupts.install()
-    from gnnrp.commands import _errors
+    interrupts.install()
+    from gnnrp.commands import errors
 
-    _errors.silence_threads()
+    errors.silence_threads()
     try:
         status = main(sys.argv[1:])
     except SystemExit as stop:  # after help
         status = stop.code if isinstance(stop.code, int) else 0
     except Exception:
-        status = _errors.show_traceback()
-    _interrupts.leave(status)
+        status = errors.show_traceback()
+    interrupts.leave(status)
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
@@ -43,24 +43,24 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
     """
     if arguments is None:
         run()
-    from gnnrp import _text
-    from gnnrp.commands import _errors, _flags, streams
+    from gnnrp.commands import errors, flags
+    from gnnrp.runtime import safe_text, streams
 
-    debug, limit = False, _text.LIMIT
+    debug, limit = False, safe_text.LIMIT
     try:
         streams.prepare()
-        command = _flags.parse(arguments)
+        command = flags.parse(arguments)
         if command is None:  # the version was printed
             return 0
         debug = command.debug
         with streams.warning_lines(), streams.collected():
             command.run()
     except KeyboardInterrupt as interruption:
-        sentence, status = _interrupts.stopped(interruption)
+        sentence, status = interrupts.stopped(interruption)
     except Exception as error:
         if debug:
             raise
-        sentence, status = _errors.sentence(error)
+        sentence, status = errors.sentence(error)
         limit = getattr(error, "message_limit", limit)
     else:
         return 0

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Real
 
-from gnnrp import _arrays, _checks
+from gnnrp.runtime import arrays, checks
 
 _DIGITS = 36  # of the mantissa: between the round-off of a run and real differences
 
@@ -93,7 +93,7 @@ def by_name(name: str) -> Callable:
         ValueError: unknown name.
     """
     known = {"accuracy": accuracy, "roc_auc": roc_auc_to_round_off}
-    _checks.one_of("metric", name, known)
+    checks.one_of("metric", name, known)
     return known[name]
 
 
@@ -106,8 +106,8 @@ def _checked(
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
     """
-    scores = _arrays.real("scores", scores)
-    _checks.plain("targets", targets)
+    scores = arrays.real("scores", scores)
+    checks.plain("targets", targets)
     if scores.ndim != 2 or not scores.shape[1] or jnp.shape(targets) != scores.shape:
         msg = (
             "scores and targets must be of one shape (n, c), got "
@@ -115,8 +115,8 @@ def _checked(
             "of labels"
         )
         raise ValueError(msg)
-    mask = jnp.asarray(_checks.mask("the mask", mask, len(scores)))
-    return _arrays.floating("scores", scores), mask
+    mask = jnp.asarray(checks.mask("the mask", mask, len(scores)))
+    return arrays.floating("scores", scores), mask
 
 
 def _ranks(scores: Any) -> Any:

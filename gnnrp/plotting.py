@@ -26,7 +26,7 @@ def learning_curve(
     that validation chose, on average.
 
     Args:
-        record: of the run, see ``records.make``.
+        record: of the run, see ``studies.records.make``.
         val: curve of each split.
         test: curve of each split.
     """
@@ -63,7 +63,7 @@ def depths(record: dict[str, Any]) -> Figure:
     """Draw scores and alignments of wide networks against their depth.
 
     Args:
-        record: see ``wide.run``.
+        record: see ``studies.gntk.run``.
     """
     rows = record["depths"]
     layers = [row["depth"] for row in rows]
@@ -98,7 +98,7 @@ def evolution(record: dict[str, Any]) -> Figure:
     """Draw alignments and test accuracy in training, a line for each graph.
 
     Args:
-        record: see ``tracking.run``.
+        record: see ``studies.ntk.run``.
     """
     figure = Figure(figsize=(12.8, 3.4), layout="constrained")
     panels = figure.subplots(1, 4)

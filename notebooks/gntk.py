@@ -20,9 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from IPython.display import Image
 
-from gnnrp import datasets, graph, metrics, plotting, spmm, tables, wide
+from gnnrp import datasets, graph, metrics, plotting, sparse
 from gnnrp.kernels import alignment, gntk
 from gnnrp.propagation import exact, similarity
+from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import tables
 
 # %% [markdown]
 # For real data, replace `"sbm"` by the name of a set, such as `"cora"`, and give
@@ -31,8 +33,8 @@ from gnnrp.propagation import exact, similarity
 
 # %%
 data = datasets.load("sbm")  # datasets.load("cora", "path/to/files")
-matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-inputs = wide.inputs(data)  # X X^T
+matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+inputs = gntk_study.inputs(data)  # X X^T
 
 # %% [markdown]
 # ## Four steps make a network
@@ -104,9 +106,9 @@ at_end = score(jnp.asarray(end, jnp.float32), jnp.asarray(targets), test)
 print(f"kernel regression: {100 * float(at_end):.1f} percent of the test nodes")
 
 # %% [markdown]
-# `wide.run`, behind `gnnrp gntk`, does all of this for several depths.
+# `studies.gntk.run`, behind `gnnrp gntk`, does all of this for several depths.
 
 # %%
-record = wide.run(data, wide.Settings(depths=(1, 2, 3), num_steps=2000))
+record = gntk_study.run(data, gntk_study.GNTKSettings(depths=(1, 2, 3), num_steps=2000))
 print(tables.of_depths(record))
 Image(plotting.png(plotting.depths(record)))

@@ -23,10 +23,12 @@ import jax
 import jax.numpy as jnp
 from IPython.display import Image
 
-from gnnrp import datasets, graph, plotting, spmm, tables, tracking
+from gnnrp import datasets, graph, plotting, sparse
 from gnnrp.datasets import sbm
-from gnnrp.kernels import empirical, structured
+from gnnrp.kernels.ntk import empirical, structured
 from gnnrp.models import gnn, objectives, training
+from gnnrp.studies import ntk as ntk_study
+from gnnrp.studies import tables
 
 # %% [markdown]
 # Five blocks of 100 nodes, drawn here. For real data, see the last cell.
@@ -40,8 +42,8 @@ SIZES = {
     "num_test": 200,
 }
 data = sbm.generate(0, **SIZES)
-matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-x = tracking.inputs(data, row_normalize=False)
+matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+x = ntk_study.inputs(data, row_normalize=False)
 
 # %% [markdown]
 # ## Train a network
@@ -90,13 +92,13 @@ def mixed(share):
 
 
 settings = dataclasses.replace(
-    tracking.settings("sbm"),
+    ntk_study.settings("sbm"),
     learning_rate=0.01,
     num_steps=1500,
     every=150,
     num_graphs=5,
 )
-record = tracking.run(data, settings, family=mixed)
+record = ntk_study.run(data, settings, family=mixed)
 print(tables.of_tracking(record))
 Image(plotting.png(plotting.evolution(record)))
 
@@ -110,10 +112,10 @@ Image(plotting.png(plotting.evolution(record)))
 # %%
 REAL = None  # "cora", "texas", ...
 if REAL:
-    found = tracking.run(
+    found = ntk_study.run(
         datasets.load(REAL),
         dataclasses.replace(
-            tracking.settings(REAL), num_steps=2000, every=500, num_graphs=4
+            ntk_study.settings(REAL), num_steps=2000, every=500, num_graphs=4
         ),
     )
     print(tables.of_tracking(found))

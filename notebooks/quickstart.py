@@ -24,7 +24,9 @@
 # %%
 from IPython.display import Image
 
-from gnnrp import datasets, pipeline, plotting, presets, tables
+from gnnrp import datasets, plotting
+from gnnrp.studies import presets, tables
+from gnnrp.studies import rp as rp_study
 
 # %% [markdown]
 # ## The data
@@ -51,7 +53,7 @@ print(f"{int(data.splits.train[0].sum())} labeled nodes, metric {data.metric}")
 
 # %%
 settings = presets.settings(NAME, has_features=data.features is not None)
-run = pipeline.run(data, settings)
+run = rp_study.run(data, settings)
 print(tables.of_run(run.record))
 
 # %% [markdown]
@@ -72,7 +74,7 @@ Image(plotting.png(figure))
 
 # %%
 for power in (1, 2, 4, 8):
-    alone = presets.Settings(power=power, step_size=1.0, num_steps=100)
-    found = pipeline.run(data, alone).record
+    alone = presets.RPSettings(power=power, step_size=1.0, num_steps=100)
+    found = rp_study.run(data, alone).record
     chosen = found["splits"][0]["best_step"]
     print(f"K = {power}: test {found['test_mean']:.1f} percent at step {chosen}")

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from IPython.display import Image
 
-from gnnrp import datasets, graph, metrics, plotting, spmm
+from gnnrp import datasets, graph, metrics, plotting, sparse
 from gnnrp.propagation import exact, label, residual, similarity
 
 # %% [markdown]
@@ -32,7 +32,7 @@ from gnnrp.propagation import exact, label, residual, similarity
 
 # %%
 data = datasets.load("sbm")  # datasets.load("cora", "path/to/files")
-matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
 targets = jnp.asarray(datasets.targets(data))
 train, val, test = (jnp.asarray(mask[0]) for mask in data.splits)
 S = similarity.Power(matrix, 4)  # V -> A^4 V; never formed

@@ -42,8 +42,8 @@ def data_dir() -> Path:
 @pytest.fixture(scope="session")
 def nt():
     """Return neural_tangents."""
-    from gnnrp.kernels import infinite
+    from gnnrp.kernels.gntk import neural_tangents
 
     if importlib.util.find_spec("neural_tangents") is None:
-        lacking(infinite.INSTALL)
-    return infinite.load()
+        lacking(neural_tangents.INSTALL)
+    return neural_tangents.load()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import references
 
-from gnnrp import graph, spmm
+from gnnrp import graph, sparse
 from gnnrp.kernels import features
 from gnnrp.propagation import similarity
 from gnnrp.types import LinearMap, Split
@@ -37,8 +37,8 @@ def edges(seed: int, num_nodes: int = N, num_edges: int = E) -> np.ndarray:
 
 
 @functools.cache
-def adjacency(seed: int, num_nodes: int = N, num_edges: int = E) -> spmm.Matrix:
-    return spmm.prepare(
+def adjacency(seed: int, num_nodes: int = N, num_edges: int = E) -> sparse.Matrix:
+    return sparse.prepare(
         graph.normalized_adjacency(edges(seed, num_nodes, num_edges), num_nodes)
     )
 
@@ -79,8 +79,8 @@ def low_rank(seed: int, rank: int, size: int = N) -> np.ndarray:
 class World(NamedTuple):
     """What the similarities of the table are made from."""
 
-    matrix: spmm.Matrix
-    by_rows: spmm.Matrix  # normalized by rows, so not symmetric
+    matrix: sparse.Matrix
+    by_rows: sparse.Matrix  # normalized by rows, so not symmetric
     A: np.ndarray  # the same, dense, by the references
     A_by_rows: np.ndarray
     kernel: np.ndarray
@@ -103,7 +103,7 @@ def world(seed: int) -> World:
     rng = np.random.default_rng(seed + 500)
     return World(
         adjacency(seed),
-        spmm.prepare(by_rows),
+        sparse.prepare(by_rows),
         references.adjacency(index, N),
         references.adjacency(index, N, normalization="row"),
         positive_definite(seed),

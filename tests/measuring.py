@@ -18,22 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import (
-    baselines,
-    graph,
-    memory,
-    metrics,
-    peaks,
-    records,
-    spmm,
-    tracking,
-    wide,
-)
+from gnnrp import graph, metrics, sparse
 from gnnrp.datasets import sbm
-from gnnrp.kernels import features, low_rank
+from gnnrp.kernels import features
+from gnnrp.kernels.features import low_rank
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import _lanczos, methods, residual, similarity
 from gnnrp.propagation.problem import make_problem
+from gnnrp.runtime import memory, peaks
+from gnnrp.studies import baselines
+from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import ntk as ntk_study
 from gnnrp.types import Split
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +46,7 @@ def world(n: int, e: int, c: int, s: int, num_train: int) -> tuple[Any, Any, Spl
     rng, dtype = np.random.default_rng(0), jnp.zeros(0).dtype
     entries = (np.full(e // 2, 0.1), tuple(rng.integers(n, size=(2, e // 2))))
     half: Any = scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=(n, n)))
-    matrix = spmm.prepare((half + half.T).astype(dtype), reorder=False)
+    matrix = sparse.prepare((half + half.T).astype(dtype), reorder=False)
     train = np.zeros((s, n), bool)
     for row in train:
         row[rng.permutation(n)[:num_train]] = True
@@ -140,10 +135,10 @@ def blocks(n: int) -> Any:
 
 def gntk(n: int, depths: tuple[int, ...]) -> Case:
     data = blocks(n)
-    settings = wide.Settings(depths=depths, num_steps=100)
+    settings = gntk_study.GNTKSettings(depths=depths, num_steps=100)
     num_train = int(data.splits.train.sum(axis=-1).max())
     needed = peaks.gntk(n, num_train, itemsize=jnp.zeros(0).dtype.itemsize)
-    return Case(lambda: wide.run(data, settings), lambda _: needed)
+    return Case(lambda: gntk_study.run(data, settings), lambda _: needed)
 
 
 def training_of(n: int, width: int, depth: int, *, judged: bool = False) -> Case:
@@ -164,7 +159,7 @@ def training_of(n: int, width: int, depth: int, *, judged: bool = False) -> Case
 def wide_ntk(n: int, depth: int, width: int) -> Case:
     """Training of a wide GCN, and its kernels."""
     data = blocks(n)
-    settings = tracking.Settings(
+    settings = ntk_study.NTKSettings(
         depth=depth, width=width, num_graphs=2, num_steps=2, every=2
     )
     rule = training.Rule(gnn.GCN(5, width, depth), objectives.sgd(0.1, momentum=0.9))
@@ -172,17 +167,17 @@ def wide_ntk(n: int, depth: int, width: int) -> Case:
     state = training.state_bytes(rule, shape[1], **each)
     look = peaks.ntk(*shape, depth, 1, 2, width=width, num_classes=5, **each)
     needed = max(training.peak_bytes(rule, shape, **each), state + look)
-    return Case(lambda: tracking.run(data, settings), lambda _: needed)
+    return Case(lambda: ntk_study.run(data, settings), lambda _: needed)
 
 
 def ntk(n: int, depth: int, num_graphs: int, width: int = 16) -> Case:
     """The kernels of two looks; the Gram matrices are held."""
     data = blocks(n)
     more = {"num_graphs": num_graphs, "num_steps": 10, "every": 10}
-    settings = tracking.Settings(depth=depth, width=width, **more)
+    settings = ntk_study.NTKSettings(depth=depth, width=width, **more)
     itemsize = jnp.zeros(0).dtype.itemsize
     needed = peaks.ntk(n, 100, depth, 1, num_graphs, itemsize=itemsize)
-    return Case(lambda: tracking.run(data, settings), lambda _: needed)
+    return Case(lambda: ntk_study.run(data, settings), lambda _: needed)
 
 
 def adjacency(n: int, e: int) -> Case:
@@ -190,7 +185,7 @@ def adjacency(n: int, e: int) -> Case:
     edges = np.random.default_rng(0).integers(n, size=(2, e))
 
     def run() -> Any:
-        return spmm.prepare(graph.normalized_adjacency(edges, n))
+        return sparse.prepare(graph.normalized_adjacency(edges, n))
 
     return Case(run, lambda _: peaks.adjacency(n, e))
 
@@ -338,7 +333,7 @@ def measure(name: str) -> dict[str, float]:
     before, began = memory.held(), time.perf_counter()
     found = case.run()
     return {
-        "measured": records.peak_memory() - before,
+        "measured": memory.peak() - before,
         "estimated": case.estimate(found),
         "seconds": round(time.perf_counter() - began, 1),
     }

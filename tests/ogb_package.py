@@ -27,8 +27,9 @@ import pytest
 import scipy.sparse
 
 from experiments import ogb_submission
-from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, presets, spmm
+from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
 from gnnrp.datasets import _archive, catalog
+from gnnrp.studies import presets
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch_geometric
@@ -89,7 +90,7 @@ def check_agreement(package, data):
     else:
         np.testing.assert_array_equal(edges, data.edges)
     ours, its = (
-        spmm.to_scipy(graph.normalized_adjacency(some, n)).toarray()
+        sparse.to_scipy(graph.normalized_adjacency(some, n)).toarray()
         for some in (data.edges, edges)
     )
     np.testing.assert_array_equal(ours, its)

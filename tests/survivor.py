@@ -16,14 +16,17 @@ import numpy as np
 import optax
 
 from experiments import reproduction, table4_homophilic
-from gnnrp import _writing, datasets, graph, metrics, records, spmm, tracking
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm
 from gnnrp.models import gnn, training
 from gnnrp.propagation import residual, similarity, sweep
+from gnnrp.runtime import atomic_files
+from gnnrp.studies import ntk as ntk_study
+from gnnrp.studies import records
 from gnnrp.types import Split
 
 DATA = sbm.generate(0, block_size=40, num_val=40, num_test=60)
-A = spmm.prepare(graph.normalized_adjacency(DATA.edges, DATA.num_nodes))
+A = sparse.prepare(graph.normalized_adjacency(DATA.edges, DATA.num_nodes))
 Y = datasets.targets(DATA)
 SPLITS = Split(
     *(np.stack([np.roll(m[0], 7 * i) for i in range(6)]) for m in DATA.splits)
@@ -71,7 +74,9 @@ def grid(folder):
 
 
 def trained(folder):
-    data = training.Data(tracking.inputs(DATA, row_normalize=False), A, Y, *masks()[:2])
+    data = training.Data(
+        ntk_study.inputs(DATA, row_normalize=False), A, Y, *masks()[:2]
+    )
     rule = training.Rule(
         gnn.GCN(Y.shape[1], 8, 2, dropout=0.5),
         optax.adam(1e-2),
@@ -97,8 +102,8 @@ def masks():
 
 
 def tracked(folder):
-    settings = tracking.Settings(5e-3, 120, every=10, num_graphs=2)
-    made = tracking.run(
+    settings = ntk_study.NTKSettings(5e-3, 120, every=10, num_graphs=2)
+    made = ntk_study.run(
         DATA,
         settings,
         folder=folder,
@@ -137,7 +142,7 @@ def main(root):
         found = run(root / name)
         buffer = io.BytesIO()
         np.savez(buffer, **found)
-        _writing.write(target, buffer.getvalue())
+        atomic_files.write(target, buffer.getvalue())
 
 
 if __name__ == "__main__":

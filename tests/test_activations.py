@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gnnrp.kernels import activations
+from gnnrp.kernels.gntk import activations
 
 every = pytest.mark.parametrize("name", activations.ACTIVATIONS)
 FUNCTIONS = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import graph, spmm
+from gnnrp import graph, sparse
 from gnnrp.kernels import alignment, generalization, gntk
 from gnnrp.kernels.alignment import Factor, Operator
 
@@ -28,7 +28,7 @@ center = pytest.mark.parametrize("centered", [False, True])
 def golden_kernel(name):
     if name == "GNTK L=2":
         X = np.array(GOLDEN["X"])
-        matrix = spmm.prepare(scipy.sparse.csr_array(A))
+        matrix = sparse.prepare(scipy.sparse.csr_array(A))
         return gntk.gcn(matrix, jnp.asarray(X @ X.T), depth=2).ntk
     return {
         "A": A,
@@ -52,9 +52,12 @@ def test_alignments_equal_forty_digits(case):
 def forms(seed):
     """Return one sparse and one low-rank kernel, each in every form it may have."""
     raw = graph.normalized_adjacency(generators.edges(seed), N)
-    csr = spmm.to_scipy(raw)
+    csr = sparse.to_scipy(raw)
     phi = np.random.default_rng(seed).standard_normal((N, 2))
-    sent, low = Operator(spmm.prepare(csr), N), Operator(lambda v: phi @ (phi.T @ v), N)
+    sent, low = (
+        Operator(sparse.prepare(csr), N),
+        Operator(lambda v: phi @ (phi.T @ v), N),
+    )
     return (
         [csr.toarray(), csr, csr.tocsc(), raw, sent],
         [phi @ phi.T, Factor(jnp.asarray(phi)), low],

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import spmm
-from gnnrp.kernels import activations, blocked, gntk
+from gnnrp import sparse
+from gnnrp.kernels import gntk
+from gnnrp.kernels.gntk import activations, blocked
 
 N, D = 23, 4
 compiled = jax.jit(
@@ -23,7 +24,7 @@ def world(seed=0, n=N):
     P[5] = 0  # a node without variance
     X = rng.standard_normal((n, D))
     X[3] = X[2]
-    return spmm.prepare(scipy.sparse.csr_array(P)), jnp.asarray(X @ X.T)
+    return sparse.prepare(scipy.sparse.csr_array(P)), jnp.asarray(X @ X.T)
 
 
 def assert_equal(found, expected, tolerance=1e-13):
@@ -167,10 +168,11 @@ def test_a_mesh_of_one_device_gives_the_same():
 
 SHARDED = """
 import jax, numpy as np, scipy.sparse, jax.numpy as jnp
-from gnnrp import spmm
-from gnnrp.kernels import blocked, gntk
+from gnnrp import sparse
+from gnnrp.kernels import gntk
+from gnnrp.kernels.gntk import blocked
 rng = np.random.default_rng(0)
-P = spmm.prepare(scipy.sparse.random_array((23, 23), density=0.3, rng=rng).tocsr())
+P = sparse.prepare(scipy.sparse.random_array((23, 23), density=0.3, rng=rng).tocsr())
 X = rng.standard_normal((23, 4))
 G = jnp.asarray(X @ X.T)
 mesh = jax.make_mesh((4,), ("nodes",))

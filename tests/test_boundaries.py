@@ -9,9 +9,12 @@ import pytest
 import scipy.sparse
 from generators import unchecked
 
-from gnnrp import datasets, graph, metrics, pipeline, presets, records, spmm, tables
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.kernels import features
 from gnnrp.propagation import exact, label, maps, residual, similarity
+from gnnrp.runtime import json_files
+from gnnrp.studies import presets, tables
+from gnnrp.studies import rp as rp_study
 from gnnrp.types import Split
 
 N, C = 12, 3
@@ -120,15 +123,15 @@ def test_a_kernel_is_not_normalized_twice():
 
 def test_a_dense_matrix_is_no_adjacency():
     with pytest.raises(TypeError, match="ndarray"):
-        unchecked(spmm.prepare, np.eye(3))
+        unchecked(sparse.prepare, np.eye(3))
     with pytest.raises(TypeError, match="must be real"):
-        spmm.prepare(scipy.sparse.csr_array(np.eye(3) * 1j))
+        sparse.prepare(scipy.sparse.csr_array(np.eye(3) * 1j))
 
 
 def test_numpy_doubles_enter_a_product_in_single_precision_without_a_warning():
     with jax.enable_x64(False):
-        matrix = spmm.prepare(scipy.sparse.csr_array(np.eye(3, dtype=np.float32)))
-        out = unchecked(spmm.matmul, matrix, np.ones((3, 1)))
+        matrix = sparse.prepare(scipy.sparse.csr_array(np.eye(3, dtype=np.float32)))
+        out = unchecked(sparse.matmul, matrix, np.ones((3, 1)))
         start = unchecked(label.propagate, matrix, np.ones((3, 1)), num_iterations=1)
     assert (out.dtype, start.dtype) == (np.float32, np.float32)
 
@@ -137,25 +140,25 @@ def test_features_must_fit_the_graph():
     data = datasets.load("sbm")
     shorter = data._replace(features=data.features[:-1])
     with pytest.raises(ValueError, match="1999 rows of features for 2000 nodes"):
-        pipeline.run(shorter, presets.settings("sbm"))
+        rp_study.run(shorter, presets.settings("sbm"))
 
 
 def test_the_published_figure_stands_only_beside_the_published_settings():
     data = datasets.load("sbm")._replace(name="minesweeper")
     settings = dataclasses.replace(presets.settings("minesweeper"), num_steps=2)
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        record = pipeline.run(data, settings).record
+        record = rp_study.run(data, settings).record
     assert record["published"] is None
     assert not tables.warnings(record, data)
     told = tables.warnings(record, data._replace(features=None))
     assert "has no features here" in told[0]
-    assert records.dumps(record)
+    assert json_files.dumps(record)
 
 
 def test_equal_feature_rows_make_a_kernel_of_those():
     data = datasets.load("sbm")
     rows = np.asarray(data.features)[:3][np.arange(2000) % 3]
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     settings = dataclasses.replace(presets.settings("sbm"), gamma=0.1)
-    found = pipeline.build_similarity(matrix, rows, settings, num_train=10)
+    found = rp_study.build_similarity(matrix, rows, settings, num_train=10)
     assert found.inner.gram.shape == (3, 3)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from generators import adjacency, split, splits, targets
 
-from gnnrp import checkpoints, memory, metrics
+from gnnrp import metrics
 from gnnrp.propagation import losses, residual, similarity, sweep
+from gnnrp.runtime import checkpoints, memory
 
 SETTINGS = {"width": 3}
 

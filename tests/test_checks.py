@@ -3,92 +3,92 @@
 import numpy as np
 import pytest
 
-from gnnrp import _checks
+from gnnrp.runtime import checks
 
 LIMIT = 2**31 - 1
 
 
 def test_a_name_from_the_list_passes():
-    assert _checks.one_of("loss", "mae", ("mse", "mae")) is None
+    assert checks.one_of("loss", "mae", ("mse", "mae")) is None
 
 
 def test_an_unknown_name_is_refused_with_the_list_and_the_nearest():
     with pytest.raises(
         ValueError, match=r"kernel must be one of linear, gaussian, got"
     ):
-        _checks.one_of("kernel", "gausian", ("linear", "gaussian"))
+        checks.one_of("kernel", "gausian", ("linear", "gaussian"))
     with pytest.raises(ValueError, match=r"got 'gausian'; did you mean 'gaussian'\?$"):
-        _checks.one_of("kernel", "gausian", ("linear", "gaussian"))
+        checks.one_of("kernel", "gausian", ("linear", "gaussian"))
 
 
 def test_a_name_near_none_gets_no_suggestion():
     with pytest.raises(ValueError, match=r"got 'xyz'$"):
-        _checks.one_of("kernel", "xyz", ("linear", "gaussian"))
+        checks.one_of("kernel", "xyz", ("linear", "gaussian"))
 
 
 def test_names_may_come_from_an_iterator():
     with pytest.raises(ValueError, match="one of a, b"):
-        _checks.one_of("name", "c", iter("ab"))
+        checks.one_of("name", "c", iter("ab"))
 
 
 @pytest.mark.parametrize("value", [2, 2.5, np.inf])
 def test_a_number_from_the_minimum_on_passes(value):
-    assert _checks.at_least("power", value, 2) is None
+    assert checks.at_least("power", value, 2) is None
 
 
 @pytest.mark.parametrize("value", [1, 1.999, -np.inf, np.nan])
 def test_a_number_below_the_minimum_is_refused(value):
     with pytest.raises(ValueError, match=f"power must be at least 2, got {value}"):
-        _checks.at_least("power", value, 2)
+        checks.at_least("power", value, 2)
 
 
 @pytest.mark.parametrize("value", [0, 0.5, 1])
 def test_a_number_inside_the_closed_interval_passes(value):
-    assert _checks.inside("alpha", value, 0, 1) is None
+    assert checks.inside("alpha", value, 0, 1) is None
 
 
 @pytest.mark.parametrize("value", [-0.001, 1.001, np.inf, -np.inf, np.nan])
 def test_a_number_outside_the_interval_is_refused(value):
     with pytest.raises(ValueError, match=rf"alpha must lie in \[0, 1\], got {value}"):
-        _checks.inside("alpha", value, 0, 1)
+        checks.inside("alpha", value, 0, 1)
 
 
 @pytest.mark.parametrize("value", [1e-300, 1, 1e300])
 def test_a_positive_number_passes(value):
-    assert _checks.positive("gamma", value) is None
+    assert checks.positive("gamma", value) is None
 
 
 @pytest.mark.parametrize("value", [0, -1, np.inf, np.nan])
 def test_a_number_that_is_not_positive_and_finite_is_refused(value):
     with pytest.raises(ValueError, match=f"gamma must be positive and .* got {value}"):
-        _checks.positive("gamma", value)
+        checks.positive("gamma", value)
 
 
 def test_the_expected_shape_passes():
-    assert _checks.shape("weights", np.ones((2, 3)), (2, 3)) is None
-    assert _checks.shape("weights", [1.0, 2.0], (2,)) is None
+    assert checks.shape("weights", np.ones((2, 3)), (2, 3)) is None
+    assert checks.shape("weights", [1.0, 2.0], (2,)) is None
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (2,), (2, 3, 1), ()])
 def test_another_shape_is_refused_with_both(shape):
     with pytest.raises(ValueError, match=r"weights must have shape \(2, 3\), got"):
-        _checks.shape("weights", np.ones(shape), (2, 3))
+        checks.shape("weights", np.ones(shape), (2, 3))
 
 
 def test_int32_addresses_up_to_its_largest_number():
-    assert _checks.int32_indexable(LIMIT, LIMIT) is None
+    assert checks.int32_indexable(LIMIT, LIMIT) is None
 
 
 @pytest.mark.parametrize("sizes", [(LIMIT + 1, 0), (2, LIMIT + 1)])
 def test_rows_or_entries_beyond_int32_are_refused(sizes):  # field report 22
     what = "rows" if sizes[0] > LIMIT else "entries"
     with pytest.raises(ValueError, match=f"has 2147483648 {what}, .* row blocks"):
-        _checks.int32_indexable(*sizes)
+        checks.int32_indexable(*sizes)
 
 
 @pytest.mark.parametrize("value", [3, 3.0, np.int32(3), np.float64(3)])
 def test_whole_numbers_pass_as_integers(value):
-    found = _checks.count("k", value, 3, 3)
+    found = checks.count("k", value, 3, 3)
     assert (found, type(found)) == (3, int)
 
 
@@ -102,4 +102,4 @@ def test_whole_numbers_pass_as_integers(value):
 )
 def test_what_is_not_a_whole_number_in_range_is_refused(value, said):
     with pytest.raises(ValueError, match=f"k must be .*{said}.*got"):
-        _checks.count("k", value, 3, 4)
+        checks.count("k", value, 3, 4)

@@ -15,10 +15,12 @@ import orbax.checkpoint as ocp
 import pytest
 from generators import adjacency, split, splits, targets
 
-from gnnrp import _orbax, _writing, checkpoints, metrics, tracking
+from gnnrp import metrics
 from gnnrp.datasets import sbm
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import residual, similarity, sweep
+from gnnrp.runtime import _orbax, atomic_files, checkpoints
+from gnnrp.studies import ntk as ntk_study
 
 
 class Stop(Exception):
@@ -95,13 +97,15 @@ def trained(folder):
 
 def tracked(folder):
     data = sbm.generate(0, block_size=15, num_val=5, num_test=5, train_per_class=4)
-    settings = tracking.Settings(5e-3, 30, every=5, num_graphs=2, width=4)
+    settings = ntk_study.NTKSettings(5e-3, 30, every=5, num_graphs=2, width=4)
 
     def progress(what, *_):
         if what == "kernels at step 20":
             raise Stop
 
-    tracking.run(data, settings, folder=folder, checkpoint_seconds=0, progress=progress)
+    ntk_study.run(
+        data, settings, folder=folder, checkpoint_seconds=0, progress=progress
+    )
 
 
 KINDS = {
@@ -305,7 +309,7 @@ def test_a_checkpoint_of_another_run_in_the_folder_is_refused(run):
 def reseal(last, manifest):
     (last / "manifest.json").unlink()
     known = {name: x for name, x in manifest.items() if name != "files"}
-    _writing.seal(last, **known)
+    atomic_files.seal(last, **known)
 
 
 def leaves_of(run):
@@ -368,7 +372,7 @@ def test_a_changed_leaf_is_refused_though_all_files_are_sealed_anew(
         plain = {str(i): x for i, x in enumerate(mended.values())}
         with _orbax.manager(ocp) as manager:
             manager.save(last, args=ocp.args.StandardSave(plain))
-        _writing.write(last / "manifest.json", b"{}")
+        atomic_files.write(last / "manifest.json", b"{}")
         reseal(last, manifest)
         reason = "other types or shapes" if change in {as_integers, longer} else "saved"
         refused(hostile, reason)
@@ -501,7 +505,7 @@ def test_a_kill_before_the_seal_leaves_no_checkpoint(place, tmp_path, monkeypatc
     save(1)
     with monkeypatch.context() as patch:
         patch.setattr(
-            *{"seal": (_writing, "seal"), "rename": (Path, "rename")}[place], kill
+            *{"seal": (atomic_files, "seal"), "rename": (Path, "rename")}[place], kill
         )
         with pytest.raises(KeyboardInterrupt):
             save(2)

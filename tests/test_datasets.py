@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from gnnrp import datasets
-from gnnrp.datasets import (
-    heterophilous,
-    ogb,
-    planetoid,
-)
+from gnnrp.datasets import heterophilous, ogb, planetoid
 
 layouts = pytest.mark.parametrize("layout", miniatures.LAYOUTS)
 

@@ -9,7 +9,14 @@ import miniatures
 import numpy as np
 import pytest
 
-from gnnrp.datasets import _files, _text, copurchase, heterophilous, ogb, planetoid
+from gnnrp.datasets import (
+    copurchase,
+    heterophilous,
+    ogb,
+    planetoid,
+    raw_files,
+    text_tables,
+)
 
 layouts = pytest.mark.parametrize("layout", miniatures.LAYOUTS)
 
@@ -259,13 +266,13 @@ def test_a_file_larger_than_any_is_not_read(tmp_path):
 
 def parsed(folder, text, *arguments, **settings):
     (folder / "table").write_bytes(text)
-    return _text.table(_files.stated(folder / "table"), *arguments, **settings)
+    return text_tables.table(raw_files.stated(folder / "table"), *arguments, **settings)
 
 
 def test_tables_do_not_depend_on_where_a_chunk_ends(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).integers(0, 10_000, (300, 2))
     text = "".join(f"{i},{j}\r\n" for i, j in rows).encode().rstrip()
     for chunk in (11, 64, 1000, 10**6):
-        monkeypatch.setattr(_text, "CHUNK", chunk)
+        monkeypatch.setattr(text_tables, "CHUNK", chunk)
         np.testing.assert_array_equal(parsed(tmp_path, text, 2), rows)
         np.testing.assert_array_equal(parsed(tmp_path, gzip.compress(text), 2), rows)

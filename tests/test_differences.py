@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from experiments import published
-from gnnrp import datasets, pipeline, presets
+from gnnrp import datasets
 from gnnrp.kernels import features, generalization
 from gnnrp.propagation import exact, label, maps, similarity, sweep
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 N = generators.N
 PRINTED_GAINS = {
@@ -109,7 +111,7 @@ def test_cora_needs_the_last_of_equal_steps_and_no_early_stop(data_dir):
         chosen = dataclasses.replace(settings, select=rule, patience=patience)
         # As users run it: the tests' float64 and strict promotion are not theirs.
         with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-            found[rule, patience] = pipeline.run(data, chosen).record["test_mean"]
+            found[rule, patience] = rp_study.run(data, chosen).record["test_mean"]
     assert found["last", None] == 82.7
     assert found["first", None] == 82.0
     assert found["first", 1] == 13.0  # "while validation performance increases"

@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
-from gnnrp import _disk, checkpoints
+from gnnrp.runtime import checkpoints, folders
 
 HOLD = """
 import sys
 from pathlib import Path
-from gnnrp import _disk
-with getattr(_disk, sys.argv[1])(Path(sys.argv[2])) as made:
+from gnnrp.runtime import folders
+with getattr(folders, sys.argv[1])(Path(sys.argv[2])) as made:
     if made:
         (made / "half").write_text("of a file")
     print("ready", flush=True)
@@ -25,7 +25,7 @@ with getattr(_disk, sys.argv[1])(Path(sys.argv[2])) as made:
 
 @pytest.fixture
 def holding():
-    """Start a process that is inside a block of ``_disk``."""
+    """Start a process that is inside a block of ``runtime.folders``."""
     started = []
 
     def start(what, folder):
@@ -50,13 +50,13 @@ def test_a_lock_ends_with_its_process(end, holding, tmp_path):
     process = holding("locked", tmp_path)
     with (
         pytest.raises(BlockingIOError, match="is in use by another run; wait until"),
-        _disk.locked(tmp_path),
+        folders.locked(tmp_path),
     ):
         pytest.fail("two at once")
     if end == "kill":
         process.kill()
     process.communicate()
-    with _disk.locked(tmp_path):
+    with folders.locked(tmp_path):
         pass
 
 
@@ -84,17 +84,17 @@ def test_a_file_system_without_locks_is_named_in_a_warning(tmp_path, monkeypatch
     def flock(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(_disk.fcntl, "flock", flock)
+    monkeypatch.setattr(folders.fcntl, "flock", flock)
     with (
         pytest.warns(UserWarning, match=r"cannot be locked \(No locks available\)"),
-        _disk.locked(tmp_path),
+        folders.locked(tmp_path),
     ):
         pass
 
 
 def test_a_temporary_folder_is_removed_after_its_block(tmp_path):
     new = tmp_path / "new"
-    with contextlib.suppress(RuntimeError), _disk.scratch(new) as folder:
+    with contextlib.suppress(RuntimeError), folders.scratch(new) as folder:
         (folder / "file").write_text("")
         assert [path.name for path in new.iterdir()] == [folder.name]
         raise RuntimeError
@@ -106,7 +106,7 @@ def test_what_a_kill_leaves_is_removed_and_what_is_in_use_is_not(holding, tmp_pa
     killed.kill()
     killed.communicate()
     assert len(list(tmp_path.iterdir())) == 2
-    with _disk.scratch(tmp_path) as own:
+    with folders.scratch(tmp_path) as own:
         others = [path for path in tmp_path.iterdir() if path != own]
         assert len(others) == 1
         assert (others[0] / "half").exists()
@@ -122,7 +122,7 @@ def test_no_room_is_found_before_anything_is_written(code, tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "posix_fallocate", allocate)
     with pytest.raises(OSError, match="No room"):
-        _disk.reserve(tmp_path, 1000)
+        folders.reserve(tmp_path, 1000)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -131,7 +131,7 @@ def test_a_limit_on_one_file_is_not_taken_for_a_full_disk(tmp_path, monkeypatch)
         raise OSError(errno.EFBIG, "File too large")
 
     monkeypatch.setattr(os, "posix_fallocate", allocate)
-    _disk.reserve(tmp_path, 1000)
+    folders.reserve(tmp_path, 1000)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
@@ -144,5 +144,5 @@ def test_only_a_regular_file_is_replaced(kind, tmp_path):
     else:
         path.symlink_to("/dev/full")
     with pytest.raises(OSError, match="is not a regular file; remove it"):
-        _disk.check_regular(path)
-    _disk.check_regular(tmp_path / "new")
+        folders.check_regular(path)
+    folders.check_regular(tmp_path / "new")

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import ResidualPropagation, memory, spmm, wide
+from gnnrp import ResidualPropagation, sparse
 from gnnrp.datasets import sbm
-from gnnrp.kernels import _distances, features, gntk, local, low_rank
+from gnnrp.kernels import features, gntk
+from gnnrp.kernels.features import low_rank, pairwise
+from gnnrp.kernels.gntk import local
 from gnnrp.propagation.problem import make_problem
+from gnnrp.runtime import memory
+from gnnrp.studies import gntk as gntk_study
 from gnnrp.types import Split
 
 TERMS = {"gaussian": np.square, "laplacian": np.abs}
@@ -127,14 +131,12 @@ def test_few_pairs_are_evaluated_again():
     squares = jnp.sum(x**2, axis=1)
     plain = squares[:, None] + squares - 2 * x @ x.T
     sides = (squares, squares), jnp.float32(1)
-    jax.block_until_ready(
-        _distances.refined(plain, *sides, from_differences, length=30)
-    )
+    jax.block_until_ready(pairwise.refined(plain, *sides, from_differences, length=30))
     jax.effects_barrier()
     assert 0 < sum(evaluated) < 0.1 * plain.size
     evaluated.clear()
     sides = (squares, squares), jnp.float32(1e-6)
-    same = _distances.refined(plain, *sides, from_differences, length=30)
+    same = pairwise.refined(plain, *sides, from_differences, length=30)
     jax.effects_barrier()
     assert not evaluated
     np.testing.assert_array_equal(same, plain)
@@ -211,7 +213,7 @@ def test_products_of_long_rows_keep_their_digits():
     x = np.full((2, 10_001), 0.1, np.float32)
     exact = x.astype(np.float64) @ x.T.astype(np.float64)
     x = jnp.asarray(x)
-    np.testing.assert_allclose(_distances.inner(x, x), exact, rtol=2e-6)
+    np.testing.assert_allclose(pairwise.inner(x, x), exact, rtol=2e-6)
 
 
 HUGE = 1e308
@@ -229,14 +231,17 @@ TOO_LARGE = [
     (lambda: gntk.dense(gntk.initialize(GRAM), bias_std=1e20), "bias_std"),
     (lambda: local.gcn(P, HUGE * np.eye(3), [0], [0], depth=2), "features"),
     (lambda: local.gcn(P, 1e20 * np.eye(3), [0], [0], depth=2), "row 0"),
-    (lambda: spmm.prepare(HUGE * P), "the entries"),
+    (lambda: sparse.prepare(HUGE * P), "the entries"),
     (lambda: make_problem(HUGE * np.eye(3), SPLIT), "targets"),
     (lambda: make_problem(np.eye(3), SPLIT, HUGE * np.eye(3)), "initial"),
     (lambda: fit(initial=np.full((3, 2), HUGE)), "initial"),
     (lambda: fit(step_size=HUGE), "step_size"),
     (lambda: fit(kernel="gaussian", gamma=HUGE, features=np.eye(3)), "gamma"),
     (lambda: fit(kernel="linear", features=HUGE * np.eye(3)), "features"),
-    (lambda: wide.run(sbm_data(), wide.Settings(bias_std=1e200)), "bias_std"),
+    (
+        lambda: gntk_study.run(sbm_data(), gntk_study.GNTKSettings(bias_std=1e200)),
+        "bias_std",
+    ),
 ]
 
 

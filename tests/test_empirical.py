@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 from generators import C, N, adjacency, unchecked, world
 
-from gnnrp.kernels import (
-    _jacobians,
-    alignment,
-    empirical,
-    stochastic,
-    structured,
-)
+from gnnrp.kernels import alignment
+from gnnrp.kernels.ntk import _jacobians, empirical, stochastic, structured
 from gnnrp.models import gnn
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/multioutput.json").read_text())

@@ -18,8 +18,8 @@ import scipy.sparse
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GridSearchCV, ParameterGrid, cross_val_score
 
-from gnnrp import ResidualPropagation, _choice, metrics
-from gnnrp.estimator import NotFittedError, OnGraph
+from gnnrp import ResidualPropagation, metrics
+from gnnrp.estimator import NotFittedError, OnGraph, _selection
 from gnnrp.kernels import features as feature_kernels
 from gnnrp.propagation import losses, residual, similarity, sweep
 from gnnrp.types import Split
@@ -385,7 +385,7 @@ def test_what_is_left_out_is_the_winner_of_the_sweep(given):
 def test_without_a_mask_held_out_nodes_choose_and_all_training_nodes_are_fitted():
     train = np.arange(N) < 11
     model = ResidualPropagation(holdout=0.3, seed=4).fit(EDGES, CODES, train)
-    out = _choice.held_out(CODES, train, fraction=0.3, seed=4)
+    out = _selection.held_out(CODES, train, fraction=0.3, seed=4)
     table, won = swept(train & ~out, out)
     row = (table.power == won.power) & (table.step_size == won.step_size)
     assert (model.power_, model.step_size_) == won[:2]
@@ -402,7 +402,7 @@ def test_without_a_mask_held_out_nodes_choose_and_all_training_nodes_are_fitted(
 @pytest.mark.parametrize("fraction", [0.01, 0.2, 0.5, 0.99])
 def test_what_is_held_out_is_a_share_of_each_class_and_never_all(fraction):
     codes = np.repeat([0, 1, 2, 3], [1, 2, 10, 40])
-    out = _choice.held_out(codes, codes >= 0, fraction=fraction, seed=0)
+    out = _selection.held_out(codes, codes >= 0, fraction=fraction, seed=0)
     counts = np.bincount(codes[out], minlength=4)
     assert counts[0] == 0
     assert (counts[1:] >= 1).all()

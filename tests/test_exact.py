@@ -7,7 +7,7 @@ import pytest
 import references
 import scipy.linalg
 
-from gnnrp import graph, metrics, spmm
+from gnnrp import graph, metrics, sparse
 from gnnrp.propagation import exact, maps, methods, residual, similarity
 from gnnrp.types import Split
 
@@ -465,7 +465,7 @@ def test_nearly_singular_kernel_gives_the_pseudo_inverse_limit_in_a_run(method):
 def bipartite(power):
     """Return A^K of K3,3, each side one class, all labeled."""
     edges = np.array([[i, j] for i in range(3) for j in range(3, 6)]).T
-    A = spmm.prepare(graph.normalized_adjacency(edges))
+    A = sparse.prepare(graph.normalized_adjacency(edges))
     return similarity.Power(A, power), np.eye(2)[[0, 0, 0, 1, 1, 1]]
 
 

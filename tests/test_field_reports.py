@@ -16,10 +16,12 @@ import miniatures
 import numpy as np
 import pytest
 
-from gnnrp import graph, metrics, records, spmm
+from gnnrp import graph, metrics, sparse
 from gnnrp.datasets import ogb
-from gnnrp.kernels import alignment, gntk, local
+from gnnrp.kernels import alignment, gntk
+from gnnrp.kernels.gntk import local
 from gnnrp.propagation import label, residual, similarity
+from gnnrp.runtime import memory
 from gnnrp.types import Split
 
 HERE = Path(__file__).parent
@@ -65,7 +67,7 @@ ELSEWHERE = {
         "nearly_singular_kernel_gives_the_pseudo_inverse_limit_in_a_run"
     ),
     "18 a sparse product copies entries times columns": (
-        "spmm: a_product_holds_less_than_thrice_its_output"
+        "sparse: a_product_holds_less_than_thrice_its_output"
     ),
     "20 oscillation and silent divergence": (
         "exact: odd_powers_on_a_bipartite_graph_diverge_for_every_step_size, "
@@ -79,7 +81,7 @@ ELSEWHERE = {
     "22 int32 indices overflow": (
         "checks: rows_or_entries_beyond_int32_are_refused; "
         "graph: more_nodes_than_int32_counts_are_refused_before_anything_is_allocated; "
-        "spmm: what_int32_cannot_address_is_refused_before_anything_is_allocated"
+        "sparse: what_int32_cannot_address_is_refused_before_anything_is_allocated"
     ),
 }
 
@@ -112,7 +114,7 @@ def test_kind_7_evidence_adds_up_and_is_not_clipped():
     star = np.stack([np.zeros(8, int), np.arange(1, 9)])  # 6 leaves of class 0, 2 of 1
     targets = np.eye(2)[[0, *[0] * 6, *[1] * 2]]
     train = np.arange(9) > 0
-    matrix = spmm.prepare(graph.normalized_adjacency(star))
+    matrix = sparse.prepare(graph.normalized_adjacency(star))
     seeds = label.seeds(jnp.asarray(targets), jnp.asarray(train))
     by_labels = label.propagate(matrix, seeds, num_iterations=1)
     nobody = np.zeros(9, bool)
@@ -133,7 +135,9 @@ def test_kind_8_labels_of_other_nodes_do_not_leak_into_the_run(method):
     rng = np.random.default_rng(0)
     node = np.arange(12)
     train, nobody = node < 4, np.zeros(12, bool)
-    matrix = spmm.prepare(graph.normalized_adjacency(np.stack([node, (node + 1) % 12])))
+    matrix = sparse.prepare(
+        graph.normalized_adjacency(np.stack([node, (node + 1) % 12]))
+    )
     targets = np.eye(2)[node % 2]
     other = targets.copy()
     other[~train] = targets[4:][rng.permutation(8)]
@@ -181,7 +185,7 @@ def test_kind_15_blocks_of_the_kernel_of_a_large_graph_need_no_square_array():
     n, rng = 50_000, np.random.default_rng(0)
     adjacency = graph.normalized_adjacency(rng.integers(0, n, (2, 100_000)), n)
     X = rng.standard_normal((n, 3))
-    held = records.peak_memory()
+    held = memory.peak()
     tracemalloc.start()  # which counts what numpy asks for and never touches
     try:
         found = local.gcn(adjacency, X, [0, 7], [7, 9, n - 1], depth=2, max_bytes=2**26)
@@ -191,7 +195,7 @@ def test_kind_15_blocks_of_the_kernel_of_a_large_graph_need_no_square_array():
     assert found.ntk.shape == (2, 3)
     assert found.ntk[1, 0] > 0
     assert most < 2**27  # n x n in float64 is 20 GB
-    assert held is None or records.peak_memory() - held < 2**31  # and what XLA asks for
+    assert held is None or memory.peak() - held < 2**31  # and what XLA asks for
 
 
 def test_kind_17_the_centered_alignment_of_one_class_is_nan_with_a_warning():
@@ -208,15 +212,15 @@ def test_kind_17_the_centered_alignment_of_one_class_is_nan_with_a_warning():
 def test_kind_19_which_back_end_repeats_its_bits_is_documented(backend, atomic):
     edges = np.random.default_rng(0).integers(0, 300, (2, 3000))
     adjacency = graph.normalized_adjacency(edges, 300)
-    matrix = spmm.prepare(adjacency, backend=backend)
+    matrix = sparse.prepare(adjacency, backend=backend)
     v = jnp.asarray(np.random.default_rng(1).standard_normal((300, 5)))
-    product = jax.jit(spmm.matmul)
+    product = jax.jit(sparse.matmul)
     assert np.asarray(product(matrix, v)).tobytes() == (
         np.asarray(product(matrix, v)).tobytes()
     )
-    assert "xla_gpu_deterministic_ops" in spmm.prepare.__doc__
+    assert "xla_gpu_deterministic_ops" in sparse.prepare.__doc__
     if atomic:  # what the default back end of GPUs is compiled from
-        traced = jax.jit(lambda v: spmm.matmul(matrix, v)).trace(v)
+        traced = jax.jit(lambda v: sparse.matmul(matrix, v)).trace(v)
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
         assert "stablehlo.scatter" in text
         assert "unique_indices = false" in text

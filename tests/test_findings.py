@@ -6,13 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from gnnrp import datasets, tracking
+from gnnrp import datasets
 from gnnrp.datasets import sbm
+from gnnrp.studies import ntk as ntk_study
 
 
 def reduced(data, num_steps, family=None, **change):
     settings = dataclasses.replace(
-        tracking.settings(data.name),
+        ntk_study.settings(data.name),
         num_steps=num_steps,
         every=num_steps,
         num_graphs=5,
@@ -20,7 +21,7 @@ def reduced(data, num_steps, family=None, **change):
     )
     # As users run it: the tests' float64 and strict promotion are not theirs.
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        return tracking.run(data, settings, family=family)
+        return ntk_study.run(data, settings, family=family)
 
 
 def column(record, name):

@@ -15,11 +15,16 @@ import optax
 import pytest
 from generators import SIMILARITIES, adjacency, split, targets, unchecked, world
 
-from gnnrp import _fingerprint, metrics, types
-from gnnrp._fingerprint import IncomparableError, Structure, fingerprint
+from gnnrp import metrics, types
 from gnnrp.kernels import features
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import losses, maps, residual, similarity, sweep
+from gnnrp.runtime.fingerprint import (
+    IncomparableError,
+    Structure,
+    digest,
+    fingerprint,
+)
 
 
 def test_functions_are_compared_by_qualified_name():
@@ -31,7 +36,7 @@ def test_functions_are_compared_by_qualified_name():
 
 def test_arrays_are_compared_by_contents_type_and_shape():
     ones = np.ones(4)
-    assert fingerprint(ones) == fingerprint(jnp.ones(4)) == _fingerprint.digest(ones)
+    assert fingerprint(ones) == fingerprint(jnp.ones(4)) == digest(ones)
     others = (np.zeros(4), np.ones((2, 2)), ones.astype(np.float32))
     assert len({fingerprint(each) for each in (ones, *others)}) == 4
 
@@ -138,12 +143,13 @@ def test_every_process_makes_the_same_fingerprint(tmp_path):
     script = tmp_path / "printed.py"
     script.write_text(
         "import functools, json, numpy as np\n"
-        "from gnnrp import _fingerprint, metrics\n"
+        "from gnnrp import metrics\n"
+        "from gnnrp.runtime import fingerprint\n"
         "from gnnrp.models import gnn\n"
         "def own(x):\n    return x\n"
         "value = [gnn.GCN(3), functools.partial(metrics.accuracy, mask=np.ones(3))]\n"
-        "print(json.dumps(_fingerprint.fingerprint(value)))\n"
-        "try:\n    _fingerprint.fingerprint(own)\n"
+        "print(json.dumps(fingerprint.fingerprint(value)))\n"
+        "try:\n    fingerprint.fingerprint(own)\n"
         "except TypeError as error:\n    print(error)\n"
     )
     printed = {
@@ -287,4 +293,4 @@ def test_training_names_its_optimizer_and_functions(tmp_path):
 
 def test_masks_are_compared_whatever_library_made_them():
     masks = types.Split(*(jnp.asarray(mask) for mask in split(0)))
-    assert _fingerprint.digest(masks) == _fingerprint.digest(split(0))
+    assert digest(masks) == digest(split(0))

@@ -8,11 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gnnrp import ResidualPropagation, metrics, pipeline, presets, tracking, wide
+from gnnrp import ResidualPropagation, metrics
 from gnnrp.datasets import sbm
-from gnnrp.kernels import alignment, empirical, features, gntk, low_rank, stochastic
+from gnnrp.kernels import alignment, features, gntk
+from gnnrp.kernels.features import low_rank
+from gnnrp.kernels.ntk import empirical, stochastic
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import label, losses, methods, residual, similarity, sweep
+from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import ntk as ntk_study
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 N, C = generators.N, generators.C
 
@@ -121,15 +127,15 @@ DRIVERS = {
     "tangent kernel": tangent_kernel,
     "feature kernels": feature_kernels,
     "label limit": lambda: label.limit(world(), jnp.eye(N), alpha=0.9),
-    "pipeline": lambda: pipeline.run(
+    "pipeline": lambda: rp_study.run(
         small_graph(), dataclasses.replace(presets.settings("sbm"), num_steps=3)
     ),
-    "tracking": lambda: tracking.run(
+    "tracking": lambda: ntk_study.run(
         small_graph(),
-        tracking.Settings(num_steps=2, every=1, num_graphs=2, depth=3),
+        ntk_study.NTKSettings(num_steps=2, every=1, num_graphs=2, depth=3),
     ),
-    "kernel limit": lambda: wide.run(
-        small_graph(), wide.Settings(depths=(1, 2), num_steps=5)
+    "kernel limit": lambda: gntk_study.run(
+        small_graph(), gntk_study.GNTKSettings(depths=(1, 2), num_steps=5)
     ),
 }
 every_driver = pytest.mark.parametrize("driver", DRIVERS.values(), ids=list(DRIVERS))

@@ -20,8 +20,10 @@ from hypothesis import strategies
 from miniatures import pickle_program, pickled_array, pickled_graph, pickled_matrix
 
 from experiments import report, reproduction, table4_homophilic
-from gnnrp import _shard_files, checkpoints, datasets, shards
+from gnnrp import datasets
 from gnnrp.datasets import planetoid, sbm
+from gnnrp.distributed import _files, shards
+from gnnrp.runtime import checkpoints
 
 MOST = 1 << 26  # bytes that a miniature may take, whatever it claims
 ABSURD = 2**60
@@ -287,7 +289,7 @@ def forge(source, target, changed=None, **stated):
         )
         table["parts"][part] = hashlib.sha256(path.read_bytes()).hexdigest()
     table |= stated
-    table["sha256"] = _shard_files.digest(table)
+    table["sha256"] = _files.digest(table)
     (target / "shards.json").write_text(json.dumps(table))
 
 
@@ -345,7 +347,7 @@ def test_rows_out_of_bounds_are_neither_sent_nor_read(halves, member, change, tm
     forge(halves, tmp_path, {member: mutations.saved(change(inside))})
     table = shards.contents(tmp_path)
     with pytest.raises(ValueError, match=r"part-0.npz is damaged or no part file"):
-        _shard_files.read_part(tmp_path, 0, table)
+        _files.read_part(tmp_path, 0, table)
 
 
 @pytest.mark.parametrize(

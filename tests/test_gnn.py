@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from generators import C, N, adjacency, unchecked, world
 
-from gnnrp import graph, spmm
+from gnnrp import graph, sparse
 from gnnrp.kernels import gntk
 from gnnrp.models import _dropout, _layers, gnn
 from gnnrp.propagation import similarity
@@ -93,7 +93,7 @@ def test_the_same_weights_serve_another_graph_and_none(name, inputs):
 def test_sparse_inputs_and_graphs_tuples_give_the_same(name, inputs):
     network, params, _ = drawn(name, inputs, adjacency(0))
     expected = network.apply(params, inputs, adjacency(0))
-    rows = spmm.prepare(scipy.sparse.csr_array(np.asarray(inputs)), reorder=False)
+    rows = sparse.prepare(scipy.sparse.csr_array(np.asarray(inputs)), reorder=False)
     close = {"rtol": 1e-12, "atol": 1e-12}
     np.testing.assert_allclose(
         network.apply(params, rows, adjacency(0)), expected, **close
@@ -130,7 +130,11 @@ def test_appnp_is_a_restarted_walk_of_an_mlp(inputs):
 @pytest.mark.parametrize("sparse_inputs", [False, True])
 def test_dropout_keeps_the_mean_and_is_off_outside_training(inputs, sparse_inputs):
     network = gnn.SGC(C, power=2, dropout=0.5)
-    x = spmm.prepare(scipy.sparse.csr_array(np.asarray(inputs))) if sparse_inputs else inputs
+    x = (
+        sparse.prepare(scipy.sparse.csr_array(np.asarray(inputs)))
+        if sparse_inputs
+        else inputs
+    )
     params = network.init(KEY, x, adjacency(0))
     full = network.apply(params, x, adjacency(0))
 
@@ -164,7 +168,7 @@ def test_dropout_draws_any_shape():
 
 @pytest.mark.parametrize("backend", ["bcsr", "segment_sum"])
 def test_gradients_through_dropout_of_symmetric_sparse_inputs_are_right(backend):
-    x = spmm.prepare(scipy.sparse.csr_array(world(0).A), backend=backend)
+    x = sparse.prepare(scipy.sparse.csr_array(world(0).A), backend=backend)
     network = gnn.MLP(C, 5, 2, dropout=0.5)
     params = network.init(KEY, x)
 
@@ -246,12 +250,12 @@ def test_one_trace_serves_other_weights_and_graphs(inputs):
 @pytest.mark.parametrize(
     ("x", "matrix", "message"),
     [
-        (np.ones((N, 4)), world(0).A, "linear map, got ndarray; spmm.prepare makes"),
-        (scipy.sparse.eye_array(N), None, "or come from spmm.prepare, got dia_array"),
+        (np.ones((N, 4)), world(0).A, "linear map, got ndarray; sparse.prepare makes"),
+        (scipy.sparse.eye_array(N), None, "or come from sparse.prepare, got dia_array"),
         (np.ones(N), None, r"a dense \(n, d\) array .* got shape \(14,\)"),
         (np.ones((N, 4), int), None, r"inputs must be floats .* int64 of shape"),
         (np.ones((N, 0)), None, "at least one node and one feature"),
-        ([[1.0]], None, "or come from spmm.prepare, got list"),
+        ([[1.0]], None, "or come from sparse.prepare, got list"),
     ],
 )
 def test_inputs_that_are_no_features_are_refused_in_a_sentence(x, matrix, message):

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import spmm
-from gnnrp.kernels import activations, gntk
+from gnnrp import sparse
+from gnnrp.kernels import gntk
+from gnnrp.kernels.gntk import activations
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "gntk.json").read_text())
 ARCCOS = json.loads((Path(__file__).parent / "golden" / "arccos.json").read_text())
@@ -35,7 +36,7 @@ def assert_golden(found, expected):
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=name_of)
 def test_kernels_equal_forty_digits(case):
-    P = spmm.prepare(scipy.sparse.csr_array(np.array(GOLDEN[case["propagation"]])))
+    P = sparse.prepare(scipy.sparse.csr_array(np.array(GOLDEN[case["propagation"]])))
     X = np.array(GOLDEN["X"])
     trained = None if case["trained"] == "all" else tuple(case["trained"])
     found = compiled(
@@ -70,7 +71,7 @@ def world(seed=0, symmetric=True):
     P = (P + P.T) / 2 if symmetric else P
     X = rng.standard_normal((N, D))
     X[3] = X[2]  # equal inputs
-    return spmm.prepare(scipy.sparse.csr_array(P)), P, X
+    return sparse.prepare(scipy.sparse.csr_array(P)), P, X
 
 
 def gram(X):
@@ -146,7 +147,7 @@ def test_both_kernels_are_symmetric_and_psd(name):
 def test_nodes_may_come_in_any_order():
     _, P, X = world(4)
     order = np.random.default_rng(0).permutation(N)
-    mixed = spmm.prepare(scipy.sparse.csr_array(P[order][:, order]))
+    mixed = sparse.prepare(scipy.sparse.csr_array(P[order][:, order]))
     found = compiled(mixed, gram(X[order]), depth=3).ntk
     expected = compiled(world(4)[0], gram(X), depth=3).ntk[order][:, order]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -174,14 +175,14 @@ def test_gradients_are_finite_with_equal_inputs_and_nodes_without_any():
 
 def test_nodes_without_variance_have_no_kernel():
     lonely = scipy.sparse.csr_array(np.diag([1.0] * (N - 1) + [0.0]))
-    found = compiled(spmm.prepare(lonely), gram(world(7)[2]), depth=3)
+    found = compiled(sparse.prepare(lonely), gram(world(7)[2]), depth=3)
     for kernel in found:
         np.testing.assert_array_equal(kernel[-1], 0)
         assert np.isfinite(kernel).all()
 
 
 def test_the_diagonal_keeps_its_digits_through_many_layers():
-    identity = spmm.prepare(scipy.sparse.eye_array(N, format="csr"))
+    identity = sparse.prepare(scipy.sparse.eye_array(N, format="csr"))
     x = gram(world(8)[2])
     found = compiled(identity, x, depth=8)  # c_σ = 2 keeps variances, Td is 1/2
     np.testing.assert_allclose(jnp.diagonal(found.nngp), jnp.diagonal(x), rtol=1e-14)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import graph, spmm
+from gnnrp import graph, sparse
 from gnnrp.kernels import features
 from gnnrp.propagation import exact, label, losses, maps, residual, similarity
 
@@ -35,7 +35,7 @@ def assert_golden(actual, expected):
 
 def matrix_of(golden):
     W = scipy.sparse.csr_array(np.array(golden["W"], float))
-    return spmm.prepare(graph.normalized_adjacency(W))
+    return sparse.prepare(graph.normalized_adjacency(W))
 
 
 def seeds_of(golden):

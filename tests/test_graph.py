@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 from hypothesis import strategies
 
-from gnnrp import graph, spmm
+from gnnrp import graph, sparse
 from gnnrp.graph import normalize, normalized_adjacency, raw_adjacency
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "propagation.json").read_text())
@@ -432,7 +432,7 @@ def test_a_sum_of_small_integers_does_not_wrap_around():
     entries = (np.full(3, 100, np.int8), ([0, 0, 1], [1, 1, 2]))
     coo = scipy.sparse.coo_array(entries, (3, 3))
     np.testing.assert_array_equal(raw(coo), built(PATH, 3, [200.0, 100.0]))
-    found = spmm.to_scipy(coo).toarray()
+    found = sparse.to_scipy(coo).toarray()
     np.testing.assert_array_equal(found, [[0, 200, 0], [0, 0, 100], [0, 0, 0]])
 
 

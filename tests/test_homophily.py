@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from jax.experimental import sparse
+from jax.experimental.sparse import BCOO
 
 from gnnrp import datasets, graph
 from gnnrp.kernels import alignment, homophily
@@ -42,9 +42,7 @@ def test_a_stored_zero_is_no_edge(form):
     if form == "csr":
         A = A.tocsr()
     if form == "bcoo":
-        A = sparse.BCOO(
-            (jnp.asarray(entries[0]), jnp.asarray(entries[1]).T), shape=(3, 3)
-        )
+        A = BCOO((jnp.asarray(entries[0]), jnp.asarray(entries[1]).T), shape=(3, 3))
     assert homophily.by_edges(A, labels) == 0
     assert homophily.by_nodes(A, labels) == 0
 

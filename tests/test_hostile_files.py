@@ -16,18 +16,22 @@ import mutations
 import numpy as np
 import pytest
 
-from gnnrp import cli, datasets, memory, pipeline, presets, shards
+from gnnrp import cli, datasets
 from gnnrp.commands import partition
 from gnnrp.datasets import (
-    _files,
     _npy,
-    _text,
     _unpickle,
     copurchase,
     heterophilous,
     planetoid,
+    raw_files,
     sbm,
+    text_tables,
 )
+from gnnrp.distributed import shards
+from gnnrp.runtime import memory
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 MB = 10**6
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
@@ -35,7 +39,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's
 
 def parsed(folder, text, *arguments, **settings):
     (folder / "table").write_bytes(text)
-    return _text.table(_files.stated(folder / "table"), *arguments, **settings)
+    return text_tables.table(raw_files.stated(folder / "table"), *arguments, **settings)
 
 
 def peak_of(function, *arguments, **settings):
@@ -178,7 +182,7 @@ def test_archives_are_read_or_refused_by_their_method(method, tmp_path):
     path = tmp_path / "tolokers.npz"
     whole = heterophilous.read(tmp_path, "tolokers")
     path.write_bytes(mutations.zipped(mutations.unzipped(path.read_bytes()), method))
-    if method in _files.METHODS:
+    if method in raw_files.METHODS:
         read = heterophilous.read(tmp_path, "tolokers")
         np.testing.assert_array_equal(read.features, whole.features)
         return
@@ -248,7 +252,7 @@ def test_a_stored_hole_is_compared_with_the_memory_before_it_is_read(tmp_path):
 def test_tables_of_other_programs_are_the_same_numbers(
     variant, chunk, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(_text, "CHUNK", chunk)
+    monkeypatch.setattr(text_tables, "CHUNK", chunk)
     rows = np.random.default_rng(0).integers(0, 1000, (100, 2))
     text = "".join(f"{i},{j}\n" for i, j in rows).encode()
     text = mutations.VARIANTS[variant](text)
@@ -287,7 +291,7 @@ def test_data_sets_of_other_programs_are_the_same(variant, layout, tmp_path):
 )
 @pytest.mark.parametrize("chunk", [11, 10**6])
 def test_text_that_is_no_table_is_refused(text, chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(_text, "CHUNK", chunk)
+    monkeypatch.setattr(text_tables, "CHUNK", chunk)
     refusal(parsed, tmp_path, text, 2)
 
 
@@ -299,7 +303,7 @@ def test_a_long_first_line_claims_no_table(tmp_path):
 
 
 def test_runs_of_blanks_take_linear_time(tmp_path):
-    blanks = b" " * (_text.CHUNK - 10)
+    blanks = b" " * (text_tables.CHUNK - 10)
     np.testing.assert_array_equal(
         parsed(tmp_path, b"1," + blanks + b"2\n", 2), [[1, 2]]
     )
@@ -369,7 +373,7 @@ def test_the_memory_of_an_archive_is_known_before_it_is_read(
     members["node_features.npy"] = mutations.saved(np.zeros((12, 50_000), features))
     path.write_bytes(mutations.zipped(members, zipfile.ZIP_STORED))
     known = []
-    monkeypatch.setattr(_files.File, "reserve", lambda _, size: known.append(size))
+    monkeypatch.setattr(raw_files.File, "reserve", lambda _, size: known.append(size))
     _, peak = peak_of(heterophilous.read, tmp_path, "tolokers")
     assert 0.6 * sum(known) < peak < sum(known) + MB
 
@@ -426,7 +430,7 @@ def test_an_adjacency_that_does_not_fit_is_refused_before_it_is_built(monkeypatc
         match=rf"the adjacency matrix of {data.edges.shape[1]:,} edges takes about .* "
         "left of the 1.0 MB allowed; take a smaller graph$",
     ):
-        pipeline.run(data, presets.settings("sbm"), max_bytes=MB)
+        rp_study.run(data, presets.settings("sbm"), max_bytes=MB)
 
 
 # Messages, and files that change
@@ -434,7 +438,7 @@ def test_an_adjacency_that_does_not_fit_is_refused_before_it_is_built(monkeypatc
 
 def test_messages_of_parsers_are_short_and_plain(tmp_path):
     def fail(error):
-        with _files.reading(tmp_path / "x", "text"):
+        with raw_files.reading(tmp_path / "x", "text"):
             raise error
 
     told = refusal(fail, KeyError("\x1b[31m\u202e" + "x" * MB))
@@ -451,7 +455,7 @@ def test_messages_of_parsers_are_short_and_plain(tmp_path):
 def test_an_error_of_the_disk_is_no_damage(tmp_path):
     with (
         pytest.raises(OSError, match=r"x cannot be read .Input/output error.; make it"),
-        _files.reading(tmp_path / "x", "text"),
+        raw_files.reading(tmp_path / "x", "text"),
     ):
         raise OSError(5, "Input/output error")
 
@@ -459,9 +463,9 @@ def test_an_error_of_the_disk_is_no_damage(tmp_path):
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     miniatures.heterophilous(tmp_path)
     path = tmp_path / "tolokers.npz"
-    files = _files.contents(tmp_path, [path.name])
+    files = raw_files.contents(tmp_path, [path.name])
     path.write_bytes(path.read_bytes() + b"more")
-    told = refusal(_files.digests, files)
+    told = refusal(raw_files.digests, files)
     assert told == f"{path} changed while it was read; load it again"
 
 

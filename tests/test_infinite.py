@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from gnnrp.kernels import activations, gntk, infinite
+from gnnrp.kernels import gntk
+from gnnrp.kernels.gntk import activations, neural_tangents
 from gnnrp.propagation import exact, regression
 
 N, D = 6, 4
@@ -55,7 +56,7 @@ def expectation(f, c, a, b):
 def test_both_routes_give_the_same_kernels(kind, depth, bias, name):
     P, X = propagation(kind), node_features()
     settings = {"depth": depth, "bias": bias, "bias_std": 0.3}
-    found = infinite.kernels(P, X, activation=name, **settings)
+    found = neural_tangents.kernels(P, X, activation=name, **settings)
     expected = ours(P, X, activation=activations.by_name(name), **settings)
     assert_close(found, expected, 1e-10)
 
@@ -64,7 +65,7 @@ def test_both_routes_give_the_same_kernels(kind, depth, bias, name):
 @pytest.mark.parametrize("name", activations.ACTIVATIONS)
 def test_another_scale_and_every_name(name):
     P, X = propagation("directed"), node_features()
-    found = infinite.kernels(P, X, depth=2, activation=name, scale=0.7)
+    found = neural_tangents.kernels(P, X, depth=2, activation=name, scale=0.7)
     activation = activations.by_name(name)
     expected = ours(P, X, depth=2, activation=activation, scale=0.7)
     assert_close(found, expected, 1e-10)
@@ -73,7 +74,7 @@ def test_another_scale_and_every_name(name):
 @pytest.mark.usefixtures("nt")
 def test_single_precision_stays_single():
     P, X = (jnp.asarray(x, jnp.float32) for x in (propagation("any"), node_features()))
-    found = infinite.kernels(P, X, depth=2, bias="after")
+    found = neural_tangents.kernels(P, X, depth=2, bias="after")
     assert {kernel.dtype for kernel in found} == {np.dtype(np.float32)}
     assert_close(found, ours(P, X, depth=2, bias="after"), 1e-5)
 
@@ -83,7 +84,7 @@ def test_single_precision_stays_single():
 def test_the_finite_network_is_the_one_described(bias):
     P, X, width, beta = propagation("directed"), node_features(), 5, 0.3
     settings = {"bias": bias, "bias_std": beta, "width": width, "num_classes": 2}
-    init_fn, apply_fn, _ = infinite.gcn(D, depth=2, **settings)
+    init_fn, apply_fn, _ = neural_tangents.gcn(D, depth=2, **settings)
     with jax.numpy_dtype_promotion("standard"):
         _, params = init_fn(jax.random.key(0), (1, N, D))
         found = apply_fn(params, X[None], pattern=P.T[None])[0]
@@ -101,7 +102,9 @@ def test_the_finite_network_is_the_one_described(bias):
 @pytest.mark.parametrize("implementation", [1, 2])
 def test_empirical_kernels_are_jacobian_products(nt, implementation):
     P, X, num_classes = propagation("directed"), node_features(), 2
-    init_fn, apply_fn, _ = infinite.gcn(D, depth=2, width=3, num_classes=num_classes)
+    init_fn, apply_fn, _ = neural_tangents.gcn(
+        D, depth=2, width=3, num_classes=num_classes
+    )
     kernel_fn = nt.empirical_ntk_fn(
         apply_fn, trace_axes=(), vmap_axes=None, implementation=implementation
     )
@@ -130,7 +133,7 @@ def test_empirical_kernels_are_jacobian_products(nt, implementation):
 )
 def test_what_no_network_has_is_refused(settings, match):
     with pytest.raises(ValueError, match=match):
-        infinite.gcn(**{"num_features": D, "depth": 2} | settings)
+        neural_tangents.gcn(**{"num_features": D, "depth": 2} | settings)
 
 
 # Activations
@@ -146,7 +149,7 @@ def test_what_no_network_has_is_refused(settings, match):
     ],
 )
 def test_activations_that_both_have_agree(nt, layer, arguments, expected):
-    found = infinite.activation(getattr(nt.stax, layer)(*arguments))
+    found = neural_tangents.activation(getattr(nt.stax, layer)(*arguments))
     kernels = gntk.dense(gntk.initialize(gntk.gram(node_features())))
     assert_close(
         gntk.transform(kernels, found), gntk.transform(kernels, expected), 1e-12
@@ -158,14 +161,14 @@ def test_activations_that_both_have_agree(nt, layer, arguments, expected):
 def test_others_make_the_network_that_neural_tangents_makes(nt, layer):
     P, X = propagation("directed"), node_features()
     nonlinearity = getattr(nt.stax, layer)()
-    found = infinite.activation(nonlinearity)
+    found = neural_tangents.activation(nonlinearity)
     settings = {"depth": 3, "bias": "after"}
-    expected = infinite.kernels(P, X, activation=nonlinearity, **settings)
+    expected = neural_tangents.kernels(P, X, activation=nonlinearity, **settings)
     assert_close(ours(P, X, activation=found, **settings), expected, 1e-12)
 
 
 def test_gelu_is_what_quadrature_says_under_jit_and_for_any_shape(nt):
-    found = infinite.activation(nt.stax.Gelu())
+    found = neural_tangents.activation(nt.stax.Gelu())
 
     def gelu(z):
         return z * scipy.special.ndtr(z)
@@ -232,7 +235,7 @@ LOADING = """
 import sys
 import jax, jax.core, jax.numpy
 from jax.interpreters import ad
-from gnnrp.kernels import infinite
+from gnnrp.kernels.gntk import neural_tangents
 
 assert not any(name.startswith("neural_tangents") for name in sys.modules)
 
@@ -278,7 +281,7 @@ def test_loading_leaves_jax_as_it_was_and_tensorflow_alone():
 
 def test_without_neural_tangents_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "neural_tangents", None)
-    infinite.load.cache_clear()
+    neural_tangents.load.cache_clear()
     line = r"not installed: pip install --no-deps neural-tangents==0\.6\.5 frozendict$"
     with pytest.raises(ImportError, match=line):
-        infinite.load()
+        neural_tangents.load()

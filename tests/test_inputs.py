@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import ResidualPropagation, _labels, graph, metrics, spmm
+from gnnrp import ResidualPropagation, graph, metrics, sparse
+from gnnrp.graph import class_labels
 from gnnrp.kernels import features
 from gnnrp.propagation import residual, similarity
 from gnnrp.types import Split
@@ -36,7 +37,7 @@ def fit(graph=PATH, labels=LABELS, *more, kernel=None, **others):
 
 
 def run(targets):
-    flow, split = similarity.Power(spmm.prepare(A), 2), Split(ENDS, ~ENDS, ~ENDS)
+    flow, split = similarity.Power(sparse.prepare(A), 2), Split(ENDS, ~ENDS, ~ENDS)
     settings = {"step_size": 0.5, "num_steps": 2, "metric": metrics.accuracy}
     return residual.run(flow, targets, split, **settings)
 
@@ -128,7 +129,7 @@ def test_every_mixture_of_labels_has_the_codes_of_its_numbers(seed):
     for place, label in enumerate(wrapped):
         as_objects[place] = label
     for labels in (wrapped, tuple(wrapped), as_objects):
-        classes, found = _labels.codes(labels)
+        classes, found = class_labels.codes(labels)
         assert classes.tolist() == [0, 1, 2]
         np.testing.assert_array_equal(found, codes)
 
@@ -228,8 +229,8 @@ class Series(np.ndarray):
 
 def test_masks_in_a_series_are_read_by_place():
     support = ENDS.copy().view(Series)
-    found = spmm.on_support(spmm.prepare(A), support)
-    expected = spmm.on_support(spmm.prepare(A), ENDS)
+    found = sparse.on_support(sparse.prepare(A), support)
+    expected = sparse.on_support(sparse.prepare(A), ENDS)
     np.testing.assert_array_equal(found.data, expected.data)
 
 

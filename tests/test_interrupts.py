@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from gnnrp import _interrupts
+from gnnrp.runtime import interrupts
 
 INTERRUPTS = int(os.environ.get("GNNRP_INTERRUPTS", "10"))  # a hundred: ten minutes
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -74,11 +74,12 @@ def callback(*_, **__):
     jit = jax.jit(lambda x: jax.pure_callback(called, x, x))
     return jax.block_until_ready(jit(1.0))
 
-from gnnrp import _text, cli
+from gnnrp import cli
+from gnnrp.runtime import safe_text
 
-escape = _text.escape
+escape = safe_text.escape
 if moment == "print":
-    _text.escape = lambda text: send() or escape(text)
+    safe_text.escape = lambda text: send() or escape(text)
 if moment == "exit":
     atexit.register(send)
 if moment in {"callback", "destructor"}:
@@ -130,24 +131,24 @@ def test_ctrl_c_waits_for_the_end_of_the_outermost_block():
     reached = []
 
     def work():
-        with _interrupts.Held():
-            with _interrupts.Held():
+        with interrupts.Held():
+            with interrupts.Held():
                 os.kill(os.getpid(), signal.SIGINT)
             reached.append("inner")
-            assert _interrupts.pending()
+            assert interrupts.pending()
         reached.append("outer")
 
     usual = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
         work()
     assert reached == ["inner"]
-    assert not _interrupts.pending()
+    assert not interrupts.pending()
     assert usual == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
 
 
 def test_ctrl_c_during_an_error_is_not_lost():
     def work():
-        with _interrupts.Held():
+        with interrupts.Held():
             os.kill(os.getpid(), signal.SIGINT)
             raise ValueError
 
@@ -159,10 +160,10 @@ def test_a_handler_of_the_caller_is_left_alone():
     received = []
     usual = signal.signal(signal.SIGINT, lambda *_: received.append(1))
     try:
-        with _interrupts.Held():
+        with interrupts.Held():
             os.kill(os.getpid(), signal.SIGINT)
             assert received == [1]
-            assert not _interrupts.pending()
+            assert not interrupts.pending()
     finally:
         signal.signal(signal.SIGINT, usual)
 

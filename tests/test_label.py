@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import references
 
-from gnnrp import graph, spmm
+from gnnrp import graph, sparse
 from gnnrp.propagation import label, similarity
 
 seeds = pytest.mark.parametrize("seed", range(3))
@@ -110,7 +110,7 @@ def test_limit_of_adjacencies_that_are_not_symmetric_is_reached_too(seed):
 
 def test_scores_are_not_clipped_so_that_evidence_adds_up():
     edges = np.array([[0] * 8, range(1, 9)])  # a hub, 6 leaves of class 0, 2 of 1
-    adjacency = spmm.prepare(graph.normalized_adjacency(edges))
+    adjacency = sparse.prepare(graph.normalized_adjacency(edges))
     start = np.zeros((9, 2))
     start[1:7, 0] = start[7:, 1] = 1
     found = label.propagate(adjacency, jnp.asarray(start), num_iterations=1)
@@ -120,7 +120,7 @@ def test_scores_are_not_clipped_so_that_evidence_adds_up():
 
 def test_nodes_that_nothing_reaches_score_exactly_zero():
     edges = np.array([[0, 2], [1, 3]])
-    adjacency = spmm.prepare(graph.normalized_adjacency(edges, 5, self_loops=0))
+    adjacency = sparse.prepare(graph.normalized_adjacency(edges, 5, self_loops=0))
     start = jnp.zeros((5, 2)).at[0, 1].set(1)
     found = label.propagate(adjacency, start, num_iterations=3, alpha=0.5)
     assert found[:2, 1].all()

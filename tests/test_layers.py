@@ -7,14 +7,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "types _text _interrupts _disk _checks _arrays _tracing _writing _orbax "
-    "_fingerprint checkpoints memory peaks",
-    "spmm _spmm_rules _order _edges",
+    "types",
+    "runtime",
+    "sparse",
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other
-    "presets baselines records tables pipeline wide tracking _tracked "
-    "_shard_files shards",
-    "estimator _on_graph _choice _task _scores _given _labels _parameters commands cli",
+    "distributed studies",
+    "estimator",
+    "commands cli",
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
 SHOWN = ["gnnrp.estimator.ResidualPropagation"]  # to type checkers, and on demand
@@ -57,7 +57,7 @@ def test_imports_point_down(path):
 @pytest.mark.parametrize(
     ("home", "line"),
     [
-        ("spmm", "from gnnrp import graph"),  # up
+        ("sparse", "from gnnrp import graph"),  # up
         ("kernels", "def f():\n    from gnnrp.propagation.exact import limit"),  # aside
         ("cli", "import experiments.common"),
         ("__init__", "from gnnrp import types"),

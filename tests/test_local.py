@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import spmm
-from gnnrp.kernels import activations, gntk, local
+from gnnrp import sparse
+from gnnrp.kernels import gntk
+from gnnrp.kernels.gntk import activations, local
 
 N, D = 40, 5
 ROWS, COLUMNS = np.array([7, 3, 39, 3, 0]), np.arange(0, N, 2)
@@ -25,7 +26,7 @@ def world(seed=0):
 
 
 def assert_blocks(found, P, X, rows, columns, **settings):
-    whole = gntk.gcn(spmm.prepare(P), gntk.gram(X), **settings)
+    whole = gntk.gcn(sparse.prepare(P), gntk.gram(X), **settings)
     for one, other in zip(found, whole, strict=True):
         assert isinstance(one, np.ndarray)
         scale = np.abs(other).max()
@@ -82,7 +83,7 @@ def test_single_precision_stays_single():
     P, X = P.astype(np.float32), X.astype(np.float32)
     found = local.gcn(P, X, ROWS, COLUMNS, depth=3)
     assert {kernel.dtype for kernel in found} == {np.dtype(np.float32)}
-    whole = gntk.gcn(spmm.prepare(P), gntk.gram(X), depth=3)
+    whole = gntk.gcn(sparse.prepare(P), gntk.gram(X), depth=3)
     for one, other in zip(found, whole, strict=True):
         expected = np.asarray(other)[np.ix_(ROWS, COLUMNS)]
         np.testing.assert_allclose(one, expected, rtol=0, atol=1e-5 * expected.max())
@@ -128,7 +129,7 @@ def test_adjacencies_that_are_not_square_or_not_sparse_are_refused():
     ):
         local.gcn(P[:30], X, [0], [1], depth=2)
     with pytest.raises(TypeError, match="scipy sparse matrix, got Matrix"):
-        local.gcn(spmm.prepare(P), X, [0], [1], depth=2)
+        local.gcn(sparse.prepare(P), X, [0], [1], depth=2)
 
 
 def test_tiles_are_cut_as_small_as_the_memory_allows():

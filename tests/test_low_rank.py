@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp.kernels import features, low_rank
+from gnnrp.kernels import features
+from gnnrp.kernels.features import low_rank
 
 N, D, GAMMA = 40, 3, 0.4
 KEY = jax.random.key(0)

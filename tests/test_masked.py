@@ -7,20 +7,16 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from gnnrp import ResidualPropagation, datasets, graph, metrics, shards, spmm
+from gnnrp import ResidualPropagation, datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm, splits
+from gnnrp.distributed import matrix as sharded
+from gnnrp.distributed import partitioning, shards
 from gnnrp.estimator import OnGraph
-from gnnrp.kernels import (
-    alignment,
-    features,
-    gntk,
-    homophily,
-    local,
-    low_rank,
-    settings,
-)
+from gnnrp.kernels import alignment, features, gntk, homophily
+from gnnrp.kernels.features import low_rank
+from gnnrp.kernels.gntk import inductive, local
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import exact, label, layouts, residual, sharded, similarity
+from gnnrp.propagation import exact, label, residual, similarity
 from gnnrp.types import Split
 
 PATH = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
@@ -30,13 +26,13 @@ ENDS = np.array([True, False, False, False, False, True])
 X = np.arange(12.0).reshape(6, 2)
 Y = np.eye(2)[FULL]
 A = graph.normalized_adjacency(PATH)
-M = spmm.prepare(A)
+M = sparse.prepare(A)
 S = similarity.Power(M, 2)
 SPLIT = Split(ENDS, ~ENDS, ~ENDS)
 NET = gnn.MLP(2, depth=1)
 DATA = training.Data(X, M, Y, ENDS)
 SBM = sbm.generate(num_blocks=2, block_size=4, train_per_class=1, num_val=2, num_test=2)
-LAYOUT = layouts.balanced(A, 1)
+LAYOUT = partitioning.balanced(A, 1)
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("nodes",))
 
 
@@ -164,14 +160,14 @@ MASKED = {
         SBM._replace(edges=masked(np.array([[0, 1], [1, 2]])))
     ),
     "features of a data set": lambda: features.row_normalized(masked(X)),
-    "parts": lambda: layouts.from_parts(masked(FULL), 2),
+    "parts": lambda: partitioning.from_parts(masked(FULL), 2),
     "parts of shards": lambda: shards.write(
         "nowhere", SBM, 2, part=masked(np.arange(8) % 2)
     ),
     "shared rows": lambda: sharded.spread(LAYOUT, masked(X), MESH),
-    "right side": lambda: spmm.matmul(M, masked(X)),
-    "support": lambda: spmm.on_support(M, masked(ENDS)),
-    "seen nodes": lambda: settings.submatrix(A, masked(np.array([0, 1]))),
+    "right side": lambda: sparse.matmul(M, masked(X)),
+    "support": lambda: sparse.on_support(M, masked(ENDS)),
+    "seen nodes": lambda: inductive.submatrix(A, masked(np.array([0, 1]))),
     "rows of a kernel": lambda: exact.factorize(masked(np.eye(6)), np.arange(6)),
 }
 

@@ -8,27 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gnnrp import (
-    ResidualPropagation,
-    baselines,
-    cli,
-    datasets,
-    graph,
-    memory,
-    metrics,
-    peaks,
-    pipeline,
-    presets,
-    spmm,
-    tables,
-    tracking,
-    wide,
-)
+from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm
-from gnnrp.kernels import features, low_rank
+from gnnrp.kernels import features
+from gnnrp.kernels.features import low_rank
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import losses, methods, residual, similarity
 from gnnrp.propagation.problem import make_problem
+from gnnrp.runtime import memory, peaks
+from gnnrp.studies import baselines, presets, tables
+from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import ntk as ntk_study
+from gnnrp.studies import rp as rp_study
 from gnnrp.types import Split
 
 MB, GB = 10**6, 10**9
@@ -41,7 +32,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def matrix(data):
-    return spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    return sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
 
 
 @pytest.fixture
@@ -191,7 +182,7 @@ def test_a_refusal_of_several_splits_advises_one(data, matrix):
     with pytest.raises(ValueError, match=r"take one split at a time or float32$"):
         run(data, matrix, splits=3, max_bytes=MB)
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        single = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+        single = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
         with pytest.raises(ValueError, match=r"take a smaller graph$"):
             run(data, single, max_bytes=MB, residual_fn=losses.softmax)
 
@@ -228,7 +219,7 @@ def built(data, matrix, num_train, max_bytes):
     settings = presets.settings("sbm")
     x = data.features.astype(np.float64)
     room = memory.room(max_bytes)
-    return pipeline._similarity(matrix, x, settings, num_train, room)
+    return rp_study._similarity(matrix, x, settings, num_train, room)
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -263,11 +254,11 @@ def test_distinct_rows_that_do_not_fit_give_way_to_blocks(data, matrix):
 @pytest.mark.usefixtures("nothing_held")
 def test_what_memory_decided_is_a_warning_of_the_table(data, monkeypatch):
     settings = dataclasses.replace(presets.settings("sbm"), num_steps=5, step_size=1.0)
-    record = pipeline.run(data, settings).record
+    record = rp_study.run(data, settings).record
     assert record["report"]["kernel"] == "in row blocks at each product"
     assert tables.warnings(record, data) == []
     monkeypatch.setattr(peaks, "exact", lambda _: 3 * 10**9)
-    record = pipeline.run(data, settings, max_bytes=2 * 10**9).record
+    record = rp_study.run(data, settings, max_bytes=2 * 10**9).record
     (told,) = tables.warnings(record, data)
     assert told.startswith("steps: fewest columns through S: krylov")
     assert "for lack of memory not exact" in told
@@ -280,7 +271,7 @@ def test_label_propagation_that_does_not_fit_is_refused_before_rp_runs(data):
         match=r"label propagation of 1 split\(s\) on 200 nodes takes about .* MB and "
         "1.0 MB are left of the 1.0 MB allowed; take a smaller graph$",
     ):
-        pipeline.run(data, presets.settings("sbm"), max_bytes=MB)
+        rp_study.run(data, presets.settings("sbm"), max_bytes=MB)
     splits = type(data.splits)(*(np.tile(part, (3, 1)) for part in data.splits))
     with pytest.raises(ValueError, match=r"take one split at a time$"):
         baselines.check_memory(datasets.targets(data), splits, MB)
@@ -294,12 +285,12 @@ def test_a_gntk_that_does_not_fit_is_refused(data):
         r"MB allowed; take float32, a smaller graph, RP \(gnnrp rp\), or blocks of the "
         r"kernel \(kernels.local\)$",
     ):
-        wide.run(data, wide.Settings(), max_bytes=MB)
+        gntk_study.run(data, gntk_study.GNTKSettings(), max_bytes=MB)
     with (
         jax.enable_x64(False),
         pytest.raises(ValueError, match="allowed; take a smaller graph, RP"),
     ):
-        wide.check_memory(10**5, 100, MB)
+        gntk_study.check_memory(10**5, 100, MB)
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -312,7 +303,7 @@ def test_a_tracked_kernel_that_does_not_fit_is_refused(data, depth, remedy):
         match="the kernel of 200 nodes on 11 graphs takes about .* MB and 1.0 MB are "
         f"left of the 1.0 MB allowed; take {remedy}",
     ):
-        tracking.run(data, tracking.Settings(depth=depth), max_bytes=MB)
+        ntk_study.run(data, ntk_study.NTKSettings(depth=depth), max_bytes=MB)
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -357,12 +348,12 @@ def test_every_command_has_the_limit(command, capsys):
 def test_a_tracked_network_that_does_not_fit_is_refused_with_a_width_that_does(
     data, width, depth
 ):
-    settings = tracking.Settings(width=width, depth=depth, num_graphs=2)
+    settings = ntk_study.NTKSettings(width=width, depth=depth, num_graphs=2)
     with (
         jax.enable_x64(False),
         pytest.raises(ValueError, match=r"a GCN of width .* of the 1\.2 GB") as told,
     ):
-        tracking.run(data, settings, max_bytes=1200 * MB)
+        ntk_study.run(data, settings, max_bytes=1200 * MB)
     most = int(str(told.value).rsplit(" ", 1)[1].replace(",", ""))
     rules = [
         training.Rule(gnn.GCN(5, m, depth), objectives.sgd(0.01, momentum=0.9))
@@ -404,9 +395,13 @@ def test_targets_that_do_not_fit_are_refused_before_they_are_made(
     monkeypatch.setattr(datasets, "targets", lambda _: pytest.fail("allocated"))
     large = many_classes(data, 25_000)
     runs = {
-        "rp": lambda: pipeline.run(large, presets.Settings(), max_bytes=800 * MB),
-        "gntk": lambda: wide.run(large, wide.Settings(), max_bytes=800 * MB),
-        "ntk": lambda: tracking.run(large, tracking.Settings(), max_bytes=800 * MB),
+        "rp": lambda: rp_study.run(large, presets.RPSettings(), max_bytes=800 * MB),
+        "gntk": lambda: gntk_study.run(
+            large, gntk_study.GNTKSettings(), max_bytes=800 * MB
+        ),
+        "ntk": lambda: ntk_study.run(
+            large, ntk_study.NTKSettings(), max_bytes=800 * MB
+        ),
     }
     with pytest.raises(ValueError, match=r"of the 0\.8 GB allowed; take "):
         runs[run]()

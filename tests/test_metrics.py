@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from gnnrp import _tracing, metrics
+from gnnrp import metrics
 from gnnrp.propagation.problem import judge, make_problem
+from gnnrp.runtime import tracing
 from gnnrp.types import Split
 
 SEEDS = range(3)
@@ -70,7 +71,7 @@ def test_ties_go_to_the_same_class_in_every_part_of_a_split():
     train, val, test = node == 7, [node < 2, node < 5], [node == 5, node == 6]
     split = Split(np.stack([train] * 2), np.stack(val), np.stack(test))
     problem = make_problem(y, split)
-    metric = _tracing.as_static(metrics.accuracy)
+    metric = tracing.as_static(metrics.accuracy)
     found = judge(problem, jnp.zeros((8, 2, 4)), metric=metric)
     expected = [
         [accuracy(jnp.zeros(y.shape), y, mask) for mask in masks]

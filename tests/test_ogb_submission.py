@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from experiments import ogb_submission, reproduction
-from gnnrp import datasets, pipeline, presets
+from gnnrp import datasets
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +51,7 @@ def test_each_set_is_summed_up_from_files_as_ogb_stores_them(name, tmp_path):
     written = (tmp_path / "ogb_submission.md").read_text()
     assert written == ogb_submission.page(record)
     data = datasets.load(name, tmp_path)
-    plain = pipeline.run(data, presets.settings(name, has_features=False)).record
+    plain = rp_study.run(data, presets.settings(name, has_features=False)).record
     result = record["result"]
     for part in ("val", "test"):
         percent = pytest.approx(plain[f"{part}_mean"], abs=1e-4)

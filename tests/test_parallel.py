@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import spmm
-from gnnrp.kernels import activations, blocked, gntk, local, settings, special
+from gnnrp import sparse
+from gnnrp.kernels import gntk
+from gnnrp.kernels.gntk import activations, blocked, closed_forms, inductive, local
 
 x = np.array([1.0, 2.0, 3.0])
 X = np.stack([x, 2 / 7 * x])
@@ -59,16 +60,16 @@ def test_blocks_and_tiles_see_parallel_inputs():
     P = scipy.sparse.diags_array([0.3, 0.7]).tocsr()
     exact = 2 * np.outer([0.3, 0.7], [0.3, 0.7]) ** 2 * EXACT
     every = {
-        "whole": gntk.gcn(spmm.prepare(P), gntk.gram(X), depth=2).ntk,
-        "blocked": blocked.gcn(spmm.prepare(P), gntk.gram(X), depth=2),
+        "whole": gntk.gcn(sparse.prepare(P), gntk.gram(X), depth=2).ntk,
+        "blocked": blocked.gcn(sparse.prepare(P), gntk.gram(X), depth=2),
         "local": local.gcn(P, X, [0, 1], [0, 1], depth=2).ntk,
         "sparse": local.gcn(P, scipy.sparse.csr_array(X), [0, 1], [0, 1], depth=2).ntk,
     }
     for name, found in every.items():
         np.testing.assert_allclose(found, exact, rtol=1e-13, err_msg=name)
-    mlp = gntk.decoupled(spmm.prepare(P), gntk.gram(X), depth=2, num_hops=2).ntk
+    mlp = gntk.decoupled(sparse.prepare(P), gntk.gram(X), depth=2, num_hops=2).ntk
     np.testing.assert_allclose(mlp, exact, rtol=1e-13)
-    first = special.two_layer(spmm.prepare(P), gntk.gram(X), scale=2.0)
+    first = closed_forms.two_layer(sparse.prepare(P), gntk.gram(X), scale=2.0)
     np.testing.assert_allclose(first, exact / 2, rtol=1e-13)
 
 
@@ -78,7 +79,7 @@ def test_a_node_seen_through_two_graphs_is_parallel_to_itself():
     rows = np.stack([x, 2 / 7 * x, 3 * x])
     kernel_fn = functools.partial(gntk.gcn, depth=3)
     adjacency = scipy.sparse.csr_array(A)
-    found = settings.inductive(kernel_fn, gntk.gram(rows), adjacency, np.array([0, 2]))
+    found = inductive.inductive(kernel_fn, gntk.gram(rows), adjacency, np.array([0, 2]))
     sizes = np.array([1, 2 / 7, 3])
     train = A[[0, 2]][:, [0, 2]]
     far_train = train @ train @ train @ sizes[[0, 2]]

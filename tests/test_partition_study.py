@@ -22,7 +22,8 @@ from experiments import (
 )
 from experiments.halo_costs import Large, Link, Volume
 from gnnrp import datasets
-from gnnrp.propagation import layouts, sharded
+from gnnrp.distributed import matrix as sharded
+from gnnrp.distributed import partitioning
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,7 @@ def test_communities_have_the_sizes_that_are_stated():
 def test_what_is_counted_is_what_the_code_exchanges(graph, method, parts):
     layout = partitioners.METHODS[method](graph, graph.nnz, 0)(parts)
     found = halo_costs.volume(graph, layout)
-    needed, rounds = layouts.halos(graph, layout)
+    needed, rounds = partitioning.halos(graph, layout)
     sizes = np.array([[len(rows) for rows in each] for each in needed])
     lacked, entries = halo_costs.lacking(graph, layout)
     np.testing.assert_array_equal(lacked, sizes)
@@ -94,11 +95,11 @@ def test_what_is_counted_is_what_the_code_exchanges(graph, method, parts):
 @pytest.mark.parametrize("nodes", [12, 4])
 def test_the_exchange_is_the_one_that_prepare_takes(nodes):
     csr = ring(nodes)
-    layout = layouts.from_parts(np.zeros(nodes, int), 1)
+    layout = partitioning.from_parts(np.zeros(nodes, int), 1)
     matrix = sharded.prepare(csr, layout, jax.make_mesh((1,), ("nodes",)))
     taken = "gather" if matrix.send is None else "halo"
     assert halo_costs.volume(csr, layout).exchange == taken
-    three = layouts.balanced(ring(), 3, reorder=False)
+    three = partitioning.balanced(ring(), 3, reorder=False)
     found = halo_costs.volume(ring(), three)
     assert found.exchange == "halo"
     assert (found.halo, found.padded, found.gather, found.moved) == (6, 6, 24, 6)
@@ -215,7 +216,7 @@ def test_settings_that_make_no_sense_are_refused(change, message):
 
 
 def test_a_process_that_fails_is_told_of(graph):
-    layout = layouts.balanced(graph, 2)
+    layout = partitioning.balanced(graph, 2)
     with pytest.raises(ChildProcessError, match="exchange must be one of"):
         two_processes.measure(graph, layout, "hallo", 3, 1)
 
@@ -286,5 +287,5 @@ def test_without_the_real_graph_the_generated_one_is_studied(monkeypatch):
         "settings": reproduction.settings(config), "commit": None, "device": "cpu",
         "seconds": 1.0, "peak_memory_bytes": None,
     }  # fmt: skip
-    page = partition_page.page(json.loads(reproduction.records.dumps(made)))
+    page = partition_page.page(json.loads(reproduction.json_files.dumps(made)))
     assert f"`arxiv`: {published.ABSENT}." in page

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gnnrp.commands import _hosts, _partners, _supervisor
-from gnnrp.commands._partners import Event, Hosts, PartnerError, Partners
+from gnnrp.distributed import _partners, multihost, supervision
+from gnnrp.distributed._partners import Event, Hosts, PartnerError, Partners
 
 NAMES = ("127.0.0.1", "localhost", "127.0.0.1")
 
@@ -32,7 +32,7 @@ def until(partners, kind, seconds=20.0):
 
 @pytest.fixture
 def port():
-    return _hosts.free_port()
+    return multihost.free_port()
 
 
 def opened(port, count=3, seconds=30.0, first=NAMES):
@@ -185,7 +185,7 @@ def test_a_second_process_of_one_index_is_refused(port):
     thread.start()
     assert first.meet(never) is None
     thread.join()
-    three = [Partners(Hosts(NAMES, i, _hosts.free_port()), 3) for i in (0,)]
+    three = [Partners(Hosts(NAMES, i, multihost.free_port()), 3) for i in (0,)]
     twin = [Partners(Hosts(NAMES, 1, three[0].hosts.port), 3) for _ in range(2)]
     errors = meet([*three, *twin])
     told = sorted(errors.values())
@@ -266,8 +266,8 @@ def test_a_single_process_meets_nobody(port):
 def test_the_first_difference_between_settings_is_named():
     hosts = Hosts(("a", "b", "c"), 0, 1)
     same = {"power": 2, "alpha": 1.0}
-    assert _hosts.differing([same, dict(same), dict(same)], hosts) is None
-    told = _hosts.differing([same, dict(same), same | {"alpha": 0.5}], hosts)
+    assert multihost.differing([same, dict(same), dict(same)], hosts) is None
+    told = multihost.differing([same, dict(same), same | {"alpha": 0.5}], hosts)
     assert told == (
         "alpha is 0.5 in process 2 (c) and 1.0 in process 0 (a); start all processes "
         "with the same"
@@ -276,7 +276,7 @@ def test_the_first_difference_between_settings_is_named():
 
 def test_every_line_that_a_worker_printed_is_shown(capsys):
     command = types.SimpleNamespace(partner_seconds=1)
-    supervisor = _supervisor.Supervisor(command, None, [], lambda *_: None)
+    supervisor = supervision.Supervisor(command, None, [], lambda *_: None)
     lines = [f"line {i} of a traceback" for i in range(30)]
     worker: Any = types.SimpleNamespace(close=lambda: "\n".join(lines))
     supervisor._worker = worker
@@ -285,10 +285,10 @@ def test_every_line_that_a_worker_printed_is_shown(capsys):
 
 
 def test_a_folder_is_shared_if_its_new_file_is_seen(tmp_path):
-    shared = _hosts.SharedFolder(tmp_path / "run")
+    shared = multihost.SharedFolder(tmp_path / "run")
     token = shared.offer()
-    assert _hosts.SharedFolder(tmp_path / "run").sees(token, 0)
-    assert not _hosts.SharedFolder(tmp_path / "other").sees(token, 0)
+    assert multihost.SharedFolder(tmp_path / "run").sees(token, 0)
+    assert not multihost.SharedFolder(tmp_path / "other").sees(token, 0)
     shared.withdraw()
     assert not shared.sees(token, 0)
     assert list((tmp_path / "run").iterdir()) == []

@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from measuring import CASES, measured
 
-from gnnrp import peaks
 from gnnrp.propagation import _lanczos
+from gnnrp.runtime import peaks
 
 RP = peaks.Sizes(
     num_nodes=50_000,

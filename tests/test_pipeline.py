@@ -8,10 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gnnrp import baselines, datasets, graph, metrics, pipeline, presets, records, spmm
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features
 from gnnrp.propagation import similarity
+from gnnrp.runtime import json_files
+from gnnrp.studies import baselines, presets, records
+from gnnrp.studies import rp as rp_study
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +50,21 @@ def test_sets_without_features_fall_to_the_graph_alone():
 )
 def test_settings_out_of_range_are_refused_by_name(change, named):
     with pytest.raises(ValueError, match=named):
-        dataclasses.replace(presets.Settings(), **change)
+        dataclasses.replace(presets.RPSettings(), **change)
 
 
 def test_a_kernel_without_features_is_refused(data):
     bare = data._replace(features=None)
     with pytest.raises(ValueError, match="no features here"):
-        pipeline.run(bare, presets.settings("sbm"))
+        rp_study.run(bare, presets.settings("sbm"))
 
 
 def test_dense_and_blocked_kernels_are_one_similarity(data):
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     settings = presets.settings("sbm")
     x = data.features.astype(np.float64)
-    few = pipeline.build_similarity(matrix, x, settings, num_train=10)
-    many = pipeline.build_similarity(matrix, x, settings, num_train=10**6)
+    few = rp_study.build_similarity(matrix, x, settings, num_train=10)
+    many = rp_study.build_similarity(matrix, x, settings, num_train=10**6)
     assert isinstance(few.inner, features.FeatureKernel)
     assert isinstance(many.inner, similarity.Dense)
     v = np.random.default_rng(0).standard_normal((data.num_nodes, 3))
@@ -70,22 +73,22 @@ def test_dense_and_blocked_kernels_are_one_similarity(data):
 
 
 def test_lazy_settings_make_a_lazy_walk(data):
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    settings = presets.Settings(alpha=0.5, power=2)
-    walk = pipeline.build_similarity(matrix, None, settings, num_train=10)
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    settings = presets.RPSettings(alpha=0.5, power=2)
+    walk = rp_study.build_similarity(matrix, None, settings, num_train=10)
     assert isinstance(walk, similarity.LazyWalk)
 
 
 def test_float64_is_asked_for_and_left_behind(data):
     settings = dataclasses.replace(presets.settings("sbm"), precision="float64")
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        record = pipeline.run(data, settings).record
+        record = rp_study.run(data, settings).record
         assert not jax.config.jax_enable_x64
     assert record["dtype"] == "float64"
 
 
 def test_first_step_of_rp_scores_like_label_propagation(data):  # Prop. 3.1
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     lines = baselines.run(
         matrix,
         datasets.targets(data),
@@ -93,14 +96,14 @@ def test_first_step_of_rp_scores_like_label_propagation(data):  # Prop. 3.1
         metric=metrics.accuracy,
         with_plain=False,
     )
-    settings = presets.Settings(power=3, num_steps=1, precision="float32")
+    settings = presets.RPSettings(power=3, num_steps=1, precision="float32")
     with jax.numpy_dtype_promotion("standard"):
-        record = pipeline.run(data, settings).record
+        record = rp_study.run(data, settings).record
     assert record["test_mean"] == records.percent(lines["lp"].grid["3"])
 
 
 def test_records_are_plain_json_without_nan():
-    text = records.dumps({
+    text = json_files.dumps({
         "a": np.float32(0.5),
         "b": [np.nan, np.int64(3)],
         "c": np.inf,

@@ -12,18 +12,21 @@ import time
 import numpy as np
 import pytest
 
-from gnnrp import cli, datasets, graph, metrics, shards, spmm
-from gnnrp.commands import _hosts
+from gnnrp import cli, datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm
-from gnnrp.propagation import layouts, residual, sharded, similarity
+from gnnrp.distributed import matrix as sharded
+from gnnrp.distributed import multihost, partitioning, shards
+from gnnrp.propagation import residual, similarity
 
 COLLECT = """
 import sys, jax, numpy as np, scipy.sparse
 from pathlib import Path
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
-from gnnrp import metrics, shards, spmm
-from gnnrp.kernels import blocked, gntk
+from gnnrp import metrics, sparse
+from gnnrp.distributed import shards
+from gnnrp.kernels import gntk
+from gnnrp.kernels.gntk import blocked
 from gnnrp.propagation import residual, similarity
 
 jax.config.update("jax_enable_x64", True)
@@ -43,7 +46,7 @@ for method in ("iterate", "krylov"):
     arrays |= {method: np.asarray(shard.data), method + " test": run.test}
 mesh = Mesh(np.array(jax.devices()), ("nodes",))
 rng = np.random.default_rng(0)
-P = spmm.prepare(scipy.sparse.random_array((23, 23), density=0.3, rng=rng).tocsr())
+P = sparse.prepare(scipy.sparse.random_array((23, 23), density=0.3, rng=rng).tocsr())
 X = rng.standard_normal((23, 4))
 gcn = jax.jit(blocked.gcn, static_argnames=("depth", "mesh"))
 half = gcn(P, X @ X.T, depth=2, mesh=mesh)
@@ -117,7 +120,7 @@ def test_two_processes_find_what_one_does_and_hold_half_of_it(data, tmp_path):
     for process in both([[*command, str(i)] for i in (0, 1)], tmp_path):
         _, errors = process.communicate()
         assert process.returncode == 0, errors
-    A = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    A = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     for method in ("iterate", "krylov"):
         one = residual.run(
             similarity.Power(A, 3),
@@ -193,12 +196,12 @@ def test_processes_that_slurm_starts_find_each_other(data, tmp_path):
 
 def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):
     table = shards.write(tmp_path / "one", data, 1)
-    csr = spmm.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
+    csr = sparse.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
     assert table["entries"] == [csr.nnz]
     assert table["rows_moved_a_hop"] == 0
     found = shards.read(tmp_path / "one")
     assert found.name == "sbm"
-    layout = layouts.balanced(csr, 1)
+    layout = partitioning.balanced(csr, 1)
     x = np.random.default_rng(0).standard_normal((data.num_nodes, 2))
     moved = found.matrix(sharded.spread(layout, x, found.matrix.mesh))
     np.testing.assert_allclose(
@@ -282,8 +285,8 @@ def test_flags_that_shards_do_not_know_are_refused(flag, tmp_path, capsys):
 
 def test_hosts_that_are_none_are_refused(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "b.example.org")
-    assert _hosts.parse("a:7000, b", None) == (("a", "b"), 1, 7000)
-    assert _hosts.parse("a,c", 1) == (("a", "c"), 1, 7117)
+    assert multihost.parse("a:7000, b", None) == (("a", "b"), 1, 7000)
+    assert multihost.parse("a,c", 1) == (("a", "c"), 1, 7117)
     for hosts, host, message in (
         ("a,b", 2, "--host must be one of 0 to 1, got 2"),
         ("a,b", -1, "--host must be one of 0 to 1, got -1"),
@@ -294,7 +297,7 @@ def test_hosts_that_are_none_are_refused(monkeypatch):
         ("a,,c", 0, "--hosts must be NAME,NAME"),
     ):
         with pytest.raises(ValueError, match=message):
-            _hosts.parse(hosts, host)
+            multihost.parse(hosts, host)
 
 
 @pytest.mark.parametrize(

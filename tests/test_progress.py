@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gnnrp.commands import progress
+from gnnrp.runtime import progress
 
 
 class Stream(io.StringIO):

@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
-from gnnrp import datasets, pipeline, presets
+from gnnrp import datasets
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
@@ -21,7 +23,7 @@ def record(data_dir):
             settings = presets.settings(name, has_features=data.features is not None)
             # As users run it: the tests' float64 and strict promotion are not theirs.
             with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-                made[name] = pipeline.run(data, settings).record
+                made[name] = rp_study.run(data, settings).record
         return made[name]
 
     return of
@@ -44,7 +46,7 @@ def test_other_settings_reach_what_is_published_of_citeseer(data_dir, change):
     data = datasets.load("citeseer", data_dir, download=False)
     settings = presets.settings("citeseer", has_features=True)
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        found = pipeline.run(data, dataclasses.replace(settings, **change)).record
+        found = rp_study.run(data, dataclasses.replace(settings, **change)).record
     assert found["test_mean"] == 73.0  # as the report tells of it
 
 

@@ -11,52 +11,31 @@ import numpy as np
 import optax
 import pytest
 import scipy.sparse
-from jax.experimental import sparse
+from jax.experimental.sparse import BCOO
 
-from gnnrp import (
-    ResidualPropagation,
-    baselines,
-    datasets,
-    estimator,
-    graph,
-    memory,
-    metrics,
-    pipeline,
-    presets,
-    shards,
-    spmm,
-    tracking,
-    wide,
-)
+from gnnrp import ResidualPropagation, datasets, estimator, graph, metrics, sparse
 from gnnrp.datasets import sbm, splits
-from gnnrp.kernels import (
-    activations,
-    alignment,
-    blocked,
-    empirical,
-    features,
-    generalization,
-    gntk,
-    homophily,
-    local,
-    low_rank,
-    settings,
-    special,
-    stochastic,
-    structured,
-)
+from gnnrp.distributed import matrix as sharded
+from gnnrp.distributed import partitioning, shards
+from gnnrp.kernels import alignment, features, generalization, gntk, homophily
+from gnnrp.kernels.features import low_rank
+from gnnrp.kernels.gntk import activations, blocked, closed_forms, inductive, local
+from gnnrp.kernels.ntk import empirical, stochastic, structured
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import (
     exact,
     label,
-    layouts,
     maps,
     regression,
     residual,
-    sharded,
     similarity,
     sweep,
 )
+from gnnrp.runtime import memory
+from gnnrp.studies import baselines, presets
+from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import ntk as ntk_study
+from gnnrp.studies import rp as rp_study
 from gnnrp.types import Split
 
 N, C = 12, 3
@@ -68,7 +47,7 @@ X = np.random.default_rng(0).random((N, 4))
 PARTS = Split(NODE < 4, (NODE >= 4) & (NODE < 8), NODE >= 8)
 EYE = scipy.sparse.eye_array(N, format="csr")
 A = graph.normalized_adjacency(EDGES)
-M = spmm.prepare(A)
+M = sparse.prepare(A)
 S = similarity.Power(M, 2)
 GRAM = jnp.asarray(X @ X.T)
 KEY = jax.random.key(0)
@@ -76,11 +55,11 @@ NET = gnn.GCN(C, width=4)
 RULE = training.Rule(NET, objectives.sgd(0.1))
 DATA = training.Data(X, M, jnp.asarray(Y), jnp.asarray(PARTS.train))
 FACTORS = exact.factorize(np.eye(4), NODE[:4])
-LAYOUT = layouts.balanced(A, 1)
+LAYOUT = partitioning.balanced(A, 1)
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("nodes",))
 LAYERS = [structured.Layer(jnp.ones((4, C)), None, jnp.asarray(1.0), jnp.asarray(1.0))]
 SBM = sbm.generate(num_blocks=2, block_size=4, train_per_class=1, num_val=2, num_test=2)
-PLAIN = presets.Settings(num_steps=1)
+PLAIN = presets.RPSettings(num_steps=1)
 
 
 def run(similarity=S, targets=Y, split=PARTS, **more):
@@ -123,7 +102,7 @@ NUMBERS = {  # a number each, and what is none
     ),
     "bandwidth": lambda x: features.gamma_from_bandwidth(x),
     "scale": lambda x: gntk.gcn(M, GRAM, depth=2, scale=x),
-    "scale in closed form": lambda x: special.constants(2, scale=x),
+    "scale in closed form": lambda x: closed_forms.constants(2, scale=x),
     "bias": lambda x: gntk.gcn(M, GRAM, depth=1, bias="after", bias_std=x),
     "bias in blocks": lambda x: blocked.gcn(M, GRAM, depth=1, bias="after", bias_std=x),
     "slope": activations.leaky_relu,
@@ -134,9 +113,9 @@ NUMBERS = {  # a number each, and what is none
     "share dropped": lambda x: graph.thinned(EDGES, drop=x),
     "probability": lambda x: sbm.generate(intra_probability=x),
     "share of a split": lambda x: splits.random(LABELS, 1, (0.8, 0.1, x)),
-    "preset": lambda x: presets.Settings(step_size=x),
-    "wide network": lambda x: wide.Settings(bias_std=x),
-    "tracking": lambda x: tracking.Settings(learning_rate=x),
+    "preset": lambda x: presets.RPSettings(step_size=x),
+    "wide network": lambda x: gntk_study.GNTKSettings(bias_std=x),
+    "tracking": lambda x: ntk_study.NTKSettings(learning_rate=x),
     "learning rate": objectives.sgd,
     "momentum": lambda x: objectives.sgd(0.1, momentum=x),
     "weight decay": lambda x: objectives.adam(0.1, weight_decay=x),
@@ -153,13 +132,13 @@ COUNTS = {  # a whole number each
     "split": lambda x: datasets.with_split(SBM, x),
     "steps of a run": lambda x: run(num_steps=x),
     "powers of a sweep": lambda x: swept(powers=[x]),
-    "hops": lambda x: spmm.iterate(M, lambda new, *_: new, jnp.ones(N), x),
+    "hops": lambda x: sparse.iterate(M, lambda new, *_: new, jnp.ones(N), x),
     "products": lambda x: label.limit(M, Y, alpha=0.5, max_iterations=x),
     "columns": lambda x: maps.columns(S, [0], x),
-    "parts": lambda x: layouts.balanced(A, x),
+    "parts": lambda x: partitioning.balanced(A, x),
     "depth": lambda x: gntk.gcn(M, GRAM, depth=x),
-    "hops of a kernel": lambda x: special.linear(M, GRAM, num_hops=x),
-    "nodes of a kernel": lambda x: special.decoupled(M, x, num_hops=1, depth=2),
+    "hops of a kernel": lambda x: closed_forms.linear(M, GRAM, num_hops=x),
+    "nodes of a kernel": lambda x: closed_forms.decoupled(M, x, num_hops=1, depth=2),
     "classes": lambda x: alignment.from_labels(LABELS, x),
     "landmarks": lambda x: low_rank.nystrom(X, num_landmarks=x, key=KEY),
     "size of an estimate": lambda x: stochastic.trace(M, x, KEY),
@@ -228,22 +207,22 @@ ROWS = [
     (lambda: graph.to_bcoo(np.eye(3)), TypeError, ["ndarray", "csr_array"]),
     (lambda: graph.to_jraph(A, np.ones((3, 2))), ValueError, ["12 rows", "(3, 2)"]),
     # Products
-    (lambda: spmm.to_scipy(None), TypeError, ["NoneType", "csr_array"]),
-    (lambda: spmm.to_scipy(M), TypeError, ["got Matrix"]),
+    (lambda: sparse.to_scipy(None), TypeError, ["NoneType", "csr_array"]),
+    (lambda: sparse.to_scipy(M), TypeError, ["got Matrix"]),
     (
-        lambda: spmm.prepare(
-            sparse.BCOO((np.ones((2, 1)), np.zeros((2, 1, 2), int)), shape=(2, 3, 3))
+        lambda: sparse.prepare(
+            BCOO((np.ones((2, 1)), np.zeros((2, 1, 2), int)), shape=(2, 3, 3))
         ),
         ValueError,
         ["must be a sparse matrix", "(2, 3, 3)"],
     ),
-    (lambda: spmm.prepare(EYE * np.nan), ValueError, ["finite", "row 0"]),
-    (lambda: spmm.matmul(M, None), TypeError, ["V " + REALS, "NoneType"]),
-    (lambda: spmm.matmul(M, ["a"] * N), TypeError, ["V " + REALS]),
-    (lambda: spmm.matmul(A, np.ones(N)), TypeError, [MAP, "BCOO", "spmm.prepare"]),
-    (lambda: spmm.iterate(M, None, np.ones(N), 1), TypeError, ["update_fn", "None"]),
-    (lambda: spmm.on_support(A, PARTS.train), TypeError, ["BCOO", "spmm.prepare"]),
-    (lambda: spmm.on_support(M, [0, 1]), TypeError, ["boolean", "np.isin"]),
+    (lambda: sparse.prepare(EYE * np.nan), ValueError, ["finite", "row 0"]),
+    (lambda: sparse.matmul(M, None), TypeError, ["V " + REALS, "NoneType"]),
+    (lambda: sparse.matmul(M, ["a"] * N), TypeError, ["V " + REALS]),
+    (lambda: sparse.matmul(A, np.ones(N)), TypeError, [MAP, "BCOO", "sparse.prepare"]),
+    (lambda: sparse.iterate(M, None, np.ones(N), 1), TypeError, ["update_fn", "None"]),
+    (lambda: sparse.on_support(A, PARTS.train), TypeError, ["BCOO", "sparse.prepare"]),
+    (lambda: sparse.on_support(M, [0, 1]), TypeError, ["boolean", "np.isin"]),
     # Metrics
     (lambda: score(targets=LABELS), ValueError, ["(12, 3) and (12,)", "one_hot"]),
     (lambda: score(targets=Y[:, :2]), ValueError, ["(12, 3) and (12, 2)"]),
@@ -341,16 +320,16 @@ ROWS = [
     (lambda: label.seeds(LABELS, PARTS.train), ValueError, ["(n, c)", "one_hot"]),
     (lambda: label.seeds(Y, PARTS.train[:, None]), ValueError, ["(12, 1)"]),
     (lambda: label.seeds(Y, NODE[:4]), TypeError, ["boolean", "np.isin"]),
-    (lambda: label.limit(EYE, Y, alpha=0.5), TypeError, [MAP, "spmm.prepare"]),
+    (lambda: label.limit(EYE, Y, alpha=0.5), TypeError, [MAP, "sparse.prepare"]),
     (
         lambda: label.propagate(M, Y * 1j, num_iterations=1),
         TypeError,
         [REALS, "complex128"],
     ),
     # Parts
-    (lambda: layouts.balanced(EYE[:3], 2), ValueError, ["square", "(3, 12)"]),
-    (lambda: layouts.from_parts([0.5, 1], 2), TypeError, ["float64"]),
-    (lambda: layouts.halos(A, None), TypeError, ["layouts.balanced"]),
+    (lambda: partitioning.balanced(EYE[:3], 2), ValueError, ["square", "(3, 12)"]),
+    (lambda: partitioning.from_parts([0.5, 1], 2), TypeError, ["float64"]),
+    (lambda: partitioning.halos(A, None), TypeError, ["layouts.balanced"]),
     (lambda: sharded.prepare(A, LAYOUT, None), TypeError, ["Mesh(jax.devices()"]),
     (lambda: sharded.spread(LAYOUT, np.ones(3), MESH), ValueError, ["12 nodes", "[3]"]),
     (lambda: sharded.spread(LAYOUT, X, MESH, axis=5), ValueError, ["axis", "5"]),
@@ -416,13 +395,13 @@ ROWS = [
     (lambda: blocked.gcn(M, GRAM, depth=1, mesh="x"), TypeError, ["Mesh", "'x'"]),
     (lambda: local.gcn(A, X, PARTS.train, [1], depth=1), ValueError, ["flatnonzero"]),
     (lambda: local.gcn(A, X.astype(str), [0], [1], depth=1), TypeError, [REALS]),
-    (lambda: special.spectral_gram(A), TypeError, [REALS, "BCOO"]),
-    (lambda: special.spectral_gram(X), ValueError, ["square", "(12, 4)"]),
-    (lambda: special.two_layer(A, GRAM), TypeError, [MAP]),
-    (lambda: settings.submatrix(A, [99]), ValueError, ["node 99", "12 nodes"]),
-    (lambda: settings.submatrix(A, PARTS.train), ValueError, ["np.flatnonzero"]),
+    (lambda: closed_forms.spectral_gram(A), TypeError, [REALS, "BCOO"]),
+    (lambda: closed_forms.spectral_gram(X), ValueError, ["square", "(12, 4)"]),
+    (lambda: closed_forms.two_layer(A, GRAM), TypeError, [MAP]),
+    (lambda: inductive.submatrix(A, [99]), ValueError, ["node 99", "12 nodes"]),
+    (lambda: inductive.submatrix(A, PARTS.train), ValueError, ["np.flatnonzero"]),
     (
-        lambda: settings.across(None, GRAM, [0], train=M, test=M),
+        lambda: inductive.across(None, GRAM, [0], train=M, test=M),
         TypeError,
         ["kernel_fn", "gntk.gcn"],
     ),
@@ -505,15 +484,15 @@ ROWS = [
     # Data sets and what runs on them
     (lambda: datasets.load("coraa"), ValueError, ["did you mean 'cora'?"]),
     (lambda: datasets.load("Cora"), ValueError, ["did you mean 'cora'?"]),
-    (lambda: tracking.settings("coraa"), ValueError, ["did you mean 'cora'?"]),
+    (lambda: ntk_study.settings("coraa"), ValueError, ["did you mean 'cora'?"]),
     (lambda: datasets.targets(None), TypeError, ["datasets.load"]),
     (lambda: datasets.statistics("cora"), TypeError, ["'cora'", "datasets.load"]),
-    (lambda: pipeline.run("cora", PLAIN), TypeError, ["'cora'", "datasets.load"]),
-    (lambda: pipeline.run(SBM, {"power": 1}), TypeError, ["presets.settings"]),
-    (lambda: wide.run(SBM, PLAIN), TypeError, ["wide.Settings"]),
-    (lambda: tracking.run(SBM, PLAIN), TypeError, ["tracking.settings"]),
+    (lambda: rp_study.run("cora", PLAIN), TypeError, ["'cora'", "datasets.load"]),
+    (lambda: rp_study.run(SBM, {"power": 1}), TypeError, ["presets.settings"]),
+    (lambda: gntk_study.run(SBM, PLAIN), TypeError, ["GNTKSettings"]),
+    (lambda: ntk_study.run(SBM, PLAIN), TypeError, ["NTKSettings"]),
     (lambda: shards.write("nowhere", "cora", 2), TypeError, ["datasets.load"]),
-    (lambda: wide.Settings(depths=3), ValueError, ["depths must be a list"]),
+    (lambda: gntk_study.GNTKSettings(depths=3), ValueError, ["depths must be a list"]),
     (lambda: fitted(SBM), TypeError, ["data.edges"]),
     (lambda: fitted(EDGES + 1), ValueError, ["node 12", "give every node one"]),
     (lambda: fitted(train_mask=["a", "b"]), TypeError, ["<U1", "numbers from 0"]),
@@ -590,8 +569,8 @@ def test_where_no_step_size_is_safe_another_power_is_advised():
 
 def test_entries_of_padding_are_no_entries():
     entries = jnp.ones(3), jnp.array([[0, 1], [1, 0], [2, 2]])  # (2, 2) pads
-    padded = sparse.BCOO(entries, shape=(2, 2))
-    np.testing.assert_array_equal(spmm.to_scipy(padded).toarray(), [[0, 1], [1, 0]])
+    padded = BCOO(entries, shape=(2, 2))
+    np.testing.assert_array_equal(sparse.to_scipy(padded).toarray(), [[0, 1], [1, 0]])
 
 
 def test_a_factorization_of_device_arrays_is_in_double_precision():

@@ -11,19 +11,12 @@ import numpy as np
 import pytest
 from generators import N
 
-from gnnrp import (
-    ResidualPropagation,
-    cli,
-    datasets,
-    graph,
-    metrics,
-    pipeline,
-    presets,
-    spmm,
-)
-from gnnrp.commands import streams
+from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
 from gnnrp.propagation import methods as method_choice
 from gnnrp.propagation import residual, similarity
+from gnnrp.runtime import streams
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 from gnnrp.types import Split
 
 LATE = r"the validation score is best at the last of 4 steps"
@@ -61,7 +54,7 @@ def silence():
 
 def collapsed(**settings):
     """Run on a complete graph, whose S has one eigenvector: rows of F are equal."""
-    flow = similarity.Power(spmm.prepare(graph.normalized_adjacency(COMPLETE, 12)), 1)
+    flow = similarity.Power(sparse.prepare(graph.normalized_adjacency(COMPLETE, 12)), 1)
     train = np.arange(12) < 5
     settings = {"metric": metrics.accuracy} | settings
     split = settings.pop("split", Split(train, ~train, np.zeros(12, bool)))
@@ -135,7 +128,7 @@ def test_one_class_is_no_fault_where_nothing_else_was_to_be_learned():
 
 
 def test_scores_that_rank_well_may_be_of_one_class():
-    A = spmm.prepare(graph.normalized_adjacency([[0, 1, 2, 4], [1, 2, 3, 5]], 7))
+    A = sparse.prepare(graph.normalized_adjacency([[0, 1, 2, 4], [1, 2, 3, 5]], 7))
     targets = np.eye(2)[[0, 0, 0, 0, 0, 1, 0]]
     mask = np.array([1, 0, 0, 0, 0, 1, 0], bool)
     split = Split(mask, ~mask, ~mask)
@@ -214,5 +207,5 @@ def test_ordinary_runs_of_the_embedded_graph_are_not_remarked_on():
     data = datasets.load("sbm")
     train, val, _ = (mask[0] for mask in data.splits)
     with silence():
-        pipeline.run(data, presets.settings("sbm"))
+        rp_study.run(data, presets.settings("sbm"))
         ResidualPropagation(power=8).fit(data.edges, data.labels, train, val_mask=val)

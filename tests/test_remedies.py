@@ -18,17 +18,18 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import ResidualPropagation, datasets, estimator, graph, pipeline, spmm
-from gnnrp.commands._flags import COMMANDS
+from gnnrp import ResidualPropagation, datasets, estimator, graph, sparse
+from gnnrp.commands.flags import COMMANDS
 from gnnrp.estimator import OnGraph
 from gnnrp.kernels import features, homophily
 from gnnrp.propagation import residual, sweep
+from gnnrp.studies import rp as rp_study
 
 PACKAGE = Path(__file__).parents[1] / "gnnrp"
 OF_CALL = re.compile(r"[\w.]+\([^()]*\)")  # its arguments are those of that function
 ARGUMENT = re.compile(r"(?<![\w-])(?:([a-z_]+)=(?![={])|--([a-z][a-z-]*))")
 TWO_NAMES = re.compile(r"(\w+) \(--([a-z-]+)\)")  # of one argument, in Python and not
-OF_WEIGHTS = {("gnnrp._edges", name) for name in ("read", "check", "combine")}
+OF_WEIGHTS = {("gnnrp.graph.edge_lists", name) for name in ("read", "check", "combine")}
 
 PATH = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
 
@@ -143,7 +144,7 @@ def lacking(key, arguments, *, weighted=True):
 
 FUNCTIONS = [
     function
-    for module in (graph, datasets, spmm, homophily)
+    for module in (graph, datasets, sparse, homophily)
     for name, function in inspect.getmembers(module, inspect.isfunction)
     if not name.startswith("_") and key_of(function) in definitions()
 ]
@@ -180,17 +181,17 @@ def test_commands_advise_only_flags_that_they_have(command):
 
 
 def test_a_library_function_below_commands_advises_only_what_all_of_them_take():
-    arguments = inspect.signature(pipeline.build_similarity).parameters
-    assert lacking(key_of(pipeline.build_similarity), arguments) == {}
+    arguments = inspect.signature(rp_study.build_similarity).parameters
+    assert lacking(key_of(rp_study.build_similarity), arguments) == {}
 
 
 def test_an_argument_that_a_caller_lacks_is_found():
     wrong = lacking(key_of(graph.raw_adjacency), {"weights", "duplicates"})
-    assert wrong == {("gnnrp._edges", "check"): {"signed"}}
+    assert wrong == {("gnnrp.graph.edge_lists", "check"): {"signed"}}
     assert lacking(key_of(ResidualPropagation.fit), ["kernel", "weights"]) == {
-        ("gnnrp._edges", "check"): {"signed"},
-        ("gnnrp._edges", "combine"): {"duplicates"},
-        ("gnnrp._task", "_features"): {"features"},
+        ("gnnrp.graph.edge_lists", "check"): {"signed"},
+        ("gnnrp.graph.edge_lists", "combine"): {"duplicates"},
+        ("gnnrp.estimator._inputs", "_features"): {"features"},
     }
 
 

@@ -24,7 +24,7 @@ from experiments import (
     table5_heterophilic,
 )
 from gnnrp import datasets
-from gnnrp.kernels import empirical
+from gnnrp.kernels.ntk import empirical
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 import references
 from generators import C, N, every_similarity, every_symmetric_similarity
 
-from gnnrp import graph, metrics, spmm
+from gnnrp import graph, metrics, sparse
 from gnnrp.kernels import features
 from gnnrp.propagation import label, losses, residual, similarity
 from gnnrp.propagation import methods as method_choice
@@ -388,7 +388,7 @@ def test_permuting_the_nodes_permutes_the_predictions_only(seed, method):
     moved_split = Split(*(mask[order] for mask in split))
 
     def similarity_of(edges):
-        matrix = spmm.prepare(graph.normalized_adjacency(edges, N))
+        matrix = sparse.prepare(graph.normalized_adjacency(edges, N))
         return similarity.Power(matrix, 2)
 
     plain = run(similarity_of(edges), targets, split, method=method)
@@ -417,7 +417,7 @@ def test_accuracy_is_that_of_the_predictions(seed, method):
 def test_scores_are_not_clipped(method):
     # A hub with 6 leaves of class 0 and 2 of class 1, one step of η = 1.
     edges = np.array([[0] * 8, range(1, 9)])
-    S = similarity.Power(spmm.prepare(graph.normalized_adjacency(edges)), 1)
+    S = similarity.Power(sparse.prepare(graph.normalized_adjacency(edges)), 1)
     train = np.arange(9) > 0
     targets = np.eye(2)[[0] * 7 + [1] * 2]
     found = run(

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import graph, spmm
-from gnnrp.kernels import gntk, settings
+from gnnrp import graph, sparse
+from gnnrp.kernels import gntk
+from gnnrp.kernels.gntk import inductive
 
 GOLDEN = json.loads(
     (Path(__file__).parent / "golden" / "inductive_pmlp.json").read_text()
@@ -40,11 +41,11 @@ def assert_golden(found, expected):
 def test_blocks_equal_forty_digits(case):
     kernel_fn, gram = of_depth(case["L"]), jnp.asarray(X @ X.T)
     if case["setting"] == "pmlp":
-        found = settings.across(
-            kernel_fn, gram, TRAIN, train=settings.identity, test=spmm.prepare(A)
+        found = inductive.across(
+            kernel_fn, gram, TRAIN, train=inductive.identity, test=sparse.prepare(A)
         )
     else:
-        found = settings.inductive(kernel_fn, gram, A, TRAIN)
+        found = inductive.inductive(kernel_fn, gram, A, TRAIN)
     assert_golden(found.train.ntk, case["theta_train_train"])
     assert_golden(found.cross.ntk, case["theta_all_train"])
     assert_golden(found.cross.nngp, case["nngp_all_train"])
@@ -52,10 +53,10 @@ def test_blocks_equal_forty_digits(case):
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_the_same_graph_twice_is_the_transductive_kernel(depth):
-    matrix = spmm.prepare(A)
+    matrix = sparse.prepare(A)
     gram = jnp.asarray(X @ X.T)
     every = np.arange(len(X))
-    found = settings.across(
+    found = inductive.across(
         of_depth(depth, bias="after"), gram, every, train=matrix, test=matrix
     )
     expected = gntk.gcn(matrix, gram, depth=depth, bias="after")
@@ -65,22 +66,22 @@ def test_the_same_graph_twice_is_the_transductive_kernel(depth):
 
 def test_training_without_the_graph_has_the_kernel_of_an_mlp():
     gram = jnp.asarray(X @ X.T)
-    found = settings.across(
-        of_depth(3), gram, TRAIN, train=settings.identity, test=spmm.prepare(A)
+    found = inductive.across(
+        of_depth(3), gram, TRAIN, train=inductive.identity, test=sparse.prepare(A)
     )
-    mlp = gntk.gcn(settings.identity, gram, depth=3).ntk
+    mlp = gntk.gcn(inductive.identity, gram, depth=3).ntk
     np.testing.assert_allclose(found.train.ntk, mlp[TRAIN][:, TRAIN], rtol=1e-13)
 
 
 def test_the_whole_kernel_is_psd_and_no_restriction_of_the_transductive_one():
     gram = jnp.asarray(X @ X.T)
-    found = settings.inductive(of_depth(2), gram, A, TRAIN)
+    found = inductive.inductive(of_depth(2), gram, A, TRAIN)
     whole = np.block([
         [found.train.ntk, found.cross.ntk.T],
         [found.cross.ntk, found.all.ntk],
     ])
     assert np.linalg.eigvalsh(whole).min() > -1e-12
-    transductive = gntk.gcn(spmm.prepare(A), gram, depth=2).ntk
+    transductive = gntk.gcn(sparse.prepare(A), gram, depth=2).ntk
     np.testing.assert_allclose(found.all.ntk, transductive, rtol=1e-12)
     gap = np.linalg.norm(found.cross.ntk - transductive[:, TRAIN])
     assert gap > 0.05 * np.linalg.norm(found.cross.ntk)
@@ -91,7 +92,7 @@ def test_gradient_descent_on_a_linear_network_follows_the_blocks():
     inside = A[TRAIN][:, TRAIN].toarray() @ X[TRAIN]
     outside = A.toarray() @ X
     targets = np.array([1.0, -1.0, 0.5])[: len(TRAIN)]
-    found = settings.inductive(of_depth(1), jnp.asarray(X @ X.T), A, TRAIN)
+    found = inductive.inductive(of_depth(1), jnp.asarray(X @ X.T), A, TRAIN)
     weights, f_train = np.zeros(X.shape[1]), np.zeros(len(TRAIN))
     f_all = np.zeros(len(X))
     for _ in range(15):
@@ -106,20 +107,20 @@ def test_gradient_descent_on_a_linear_network_follows_the_blocks():
 def test_a_submatrix_is_not_the_subgraph_normalized_anew():
     edges, index = generators.edges(0), np.arange(8)
     whole = graph.normalized_adjacency(edges, N)
-    part = settings.submatrix(whole, index)
-    found = jax.jit(spmm.matmul)(part, jnp.eye(8))
-    np.testing.assert_array_equal(found, spmm.to_scipy(whole).toarray()[:8, :8])
+    part = inductive.submatrix(whole, index)
+    found = jax.jit(sparse.matmul)(part, jnp.eye(8))
+    np.testing.assert_array_equal(found, sparse.to_scipy(whole).toarray()[:8, :8])
     inside = edges[:, (edges < 8).all(axis=0)]
-    anew = spmm.to_scipy(graph.normalized_adjacency(inside, 8)).toarray()
+    anew = sparse.to_scipy(graph.normalized_adjacency(inside, 8)).toarray()
     assert np.abs(found - anew).max() > 0.01
 
 
 def test_training_nodes_out_of_range_are_refused():
     with pytest.raises(ValueError, match="index: node 9 is not one of 5"):
-        settings.across(
+        inductive.across(
             of_depth(1),
             jnp.eye(5),
             np.array([0, 9]),
-            train=settings.identity,
-            test=settings.identity,
+            train=inductive.identity,
+            test=inductive.identity,
         )

@@ -13,9 +13,11 @@ import jax
 import numpy as np
 import pytest
 
-from gnnrp import _shard_files, cli, datasets, graph, memory, shards
-from gnnrp.datasets import _files, _part_nodes, sbm
-from gnnrp.propagation import borders, layouts, sharded
+from gnnrp import cli, datasets, graph
+from gnnrp.datasets import raw_files, sbm
+from gnnrp.distributed import _files, _part_nodes, borders, partitioning, shards
+from gnnrp.distributed import matrix as sharded
+from gnnrp.runtime import memory
 
 HUGE = np.finfo(np.float64).max
 
@@ -49,14 +51,14 @@ def forge(source, target, change=None, part=0, **stated):
         np.savez(path, **(change(arrays) or arrays))
     table["parts"][part] = hashlib.sha256(path.read_bytes()).hexdigest()
     table |= stated
-    table["sha256"] = _shard_files.digest(table)
+    table["sha256"] = _files.digest(table)
     (target / "shards.json").write_text(json.dumps(table))
 
 
 def read_all(folder):
     table = shards.contents(folder)
     for part in range(len(table["parts"])):
-        _shard_files.read_part(folder, part, table)
+        _files.read_part(folder, part, table)
 
 
 def put(name, at, value):
@@ -288,12 +290,12 @@ def test_a_table_with_a_wrong_value_is_refused_by_name(name, folder, tmp_path):
     assert len(str(told.value)) < 300 + len(str(tmp_path))
 
 
-@pytest.mark.parametrize("key", [*_shard_files._KINDS, "format", "sha256", "rounds"])
+@pytest.mark.parametrize("key", [*_files._KINDS, "format", "sha256", "rounds"])
 def test_a_table_without_a_value_is_refused_by_name(key, folder, tmp_path):
     table = json.loads((folder / "shards.json").read_text())
     del table[key]
     if key != "sha256":
-        table["sha256"] = _shard_files.digest(table)
+        table["sha256"] = _files.digest(table)
     (tmp_path / "shards.json").write_text(json.dumps(table))
     with pytest.raises(ValueError, match=rf"shards.json: '{key}'\)"):
         shards.contents(tmp_path)
@@ -312,9 +314,9 @@ def test_a_part_that_does_not_fit_in_memory_is_not_called_damaged(
 def test_a_part_may_be_larger_than_the_files_of_a_data_set(
     folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(_files, "MAX_BYTES", 4000)  # of one array in it
+    monkeypatch.setattr(raw_files, "MAX_BYTES", 4000)  # of one array in it
     forge(folder, tmp_path)
-    assert (tmp_path / "part-0.npz").stat().st_size > _files.MAX_BYTES
+    assert (tmp_path / "part-0.npz").stat().st_size > raw_files.MAX_BYTES
     read_all(tmp_path)
 
 
@@ -349,7 +351,7 @@ def test_what_is_no_file_is_refused_and_waits_for_nothing(
 
 def test_a_table_that_is_too_large_is_not_read(folder, tmp_path, monkeypatch):
     forge(folder, tmp_path)
-    monkeypatch.setattr(_shard_files, "_LARGEST_TABLE", 100)
+    monkeypatch.setattr(_files, "_LARGEST_TABLE", 100)
     with pytest.raises(ValueError, match=r"shards.json: it has \d+ bytes"):
         shards.contents(tmp_path)
 
@@ -379,7 +381,7 @@ def test_every_layout_of_a_graph_passes_its_own_checks(data, tmp_path):
 
 def test_both_sides_of_a_border_have_one_digest_only_if_it_is_symmetric(data):
     csr = graph.normalized_adjacency(data.edges, data.num_nodes)
-    layout = layouts.balanced(csr, 3)
+    layout = partitioning.balanced(csr, 3)
     for exchange in ("halo", "gather"):
         made, rounds = sharded.blocks(csr, layout, exchange=exchange)
         found = [

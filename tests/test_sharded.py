@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import datasets, graph, spmm
-from gnnrp.propagation import layouts, sharded
+from gnnrp import datasets, graph, sparse
+from gnnrp.distributed import matrix as sharded
+from gnnrp.distributed import partitioning
 
 ON_FOUR = """
 import json
 import jax, jax.numpy as jnp, numpy as np, scipy.sparse
-from gnnrp import datasets, graph, metrics, spmm
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm
-from gnnrp.propagation import layouts, residual, sharded, similarity
+from gnnrp.distributed import matrix as sharded, partitioning
+from gnnrp.propagation import residual, similarity
 from gnnrp.types import Split
 
 mesh = jax.make_mesh((4,), ("nodes",))
@@ -31,7 +33,7 @@ apply = jax.jit(lambda m, v: m(v))
 slope = jax.jit(jax.grad(lambda v, m: jnp.sum(jnp.sin(m(v)))))
 for name, A in matrices.items():
     x = rng.standard_normal((A.shape[0], 3))
-    layout = layouts.balanced(A, 4, reorder=False)
+    layout = partitioning.balanced(A, 4, reorder=False)
     for exchange in sharded.EXCHANGES:
         m = sharded.prepare(A, layout, mesh, exchange=exchange)
         v = sharded.spread(layout, x, mesh)
@@ -49,7 +51,7 @@ for name, A in matrices.items():
 
 data = sbm.generate(0, block_size=60, num_val=50, num_test=100)
 A = graph.normalized_adjacency(data.edges, data.num_nodes)
-layout = layouts.balanced(A, 4)
+layout = partitioning.balanced(A, 4)
 m = sharded.prepare(A, layout, mesh)
 rolled = [np.stack([np.roll(mask[0], 7 * i) for i in range(3)]) for mask in data.splits]
 split = Split(*rolled)
@@ -63,7 +65,7 @@ for method in ("iterate", "krylov"):
             step_sizes=[0.5, 1.0], num_steps=50, metric=metrics.accuracy, method=method
         )
         one = residual.run_all(
-            similarity.Power(spmm.prepare(A), 4), targets, split,
+            similarity.Power(sparse.prepare(A), 4), targets, split,
             initial=initial, **settings,
         )
         if initial is not None:
@@ -157,8 +159,8 @@ def ring(num_nodes=12):
 
 def test_parts_hold_about_as_many_entries():
     data = datasets.load("sbm")
-    csr = spmm.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
-    layout = layouts.balanced(csr, 7)
+    csr = sparse.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
+    layout = partitioning.balanced(csr, 7)
     assert len(set(layout.place.tolist())) == data.num_nodes
     assert layout.place.max() < layout.parts * layout.rows
     entries = np.zeros(7)
@@ -169,9 +171,9 @@ def test_parts_hold_about_as_many_entries():
 
 def test_a_part_lacks_what_its_entries_name_and_others_hold():
     csr = ring()
-    layout = layouts.balanced(csr, 3, reorder=False)
+    layout = partitioning.balanced(csr, 3, reorder=False)
     assert layout == (pytest.approx(np.arange(12)), 4, 3)
-    needed, rounds = layouts.halos(csr, layout)
+    needed, rounds = partitioning.halos(csr, layout)
     found = [[rows.tolist() for rows in each] for each in needed]
     assert found == [[[], [4], [11]], [[3], [], [8]], [[0], [7], []]]
     assert [each.rows for each in rounds] == [1, 1]
@@ -194,7 +196,7 @@ def lacking(num_parts, seed):
 def test_rounds_send_every_row_once_and_no_part_is_twice_on_a_side(num_parts, seed):
     lacked = lacking(num_parts, seed)
     left = lacked.copy()
-    rounds = layouts.rounds(lacked)
+    rounds = partitioning.rounds(lacked)
     for pairs, rows in rounds:
         for side in zip(*pairs, strict=True):
             assert len(set(side)) == len(pairs)
@@ -211,14 +213,16 @@ def test_rounds_send_every_row_once_and_no_part_is_twice_on_a_side(num_parts, se
 
 def test_equal_pairs_take_as_many_rounds_as_there_are_other_parts():
     lacked = 5 * (1 - np.eye(8, dtype=int))
-    assert [len(pairs) for pairs, _ in layouts.rounds(lacked)] == [8] * 7
+    assert [len(pairs) for pairs, _ in partitioning.rounds(lacked)] == [8] * 7
 
 
 def test_an_order_that_brings_neighbors_together_makes_borders_small():
     shuffled = np.random.default_rng(0).permutation(200)
     csr = ring(200)[shuffled][:, shuffled]
     received = {
-        reorder: layouts.halos(csr, layouts.balanced(csr, 4, reorder=reorder)).received
+        reorder: partitioning.halos(
+            csr, partitioning.balanced(csr, 4, reorder=reorder)
+        ).received
         for reorder in (True, False)
     }
     assert received[True] <= 8 < 70 < received[False]
@@ -228,14 +232,14 @@ def test_an_order_that_brings_neighbors_together_makes_borders_small():
 def test_a_row_that_outweighs_all_others_leaves_one_for_each_part(parts):
     dense = np.zeros((6, 6))
     dense[0] = 1
-    layout = layouts.balanced(scipy.sparse.csr_array(dense), parts, reorder=False)
+    layout = partitioning.balanced(scipy.sparse.csr_array(dense), parts, reorder=False)
     assert set(layout.place // layout.rows) == set(range(parts))
 
 
 def test_one_device_is_a_mesh_too():
     csr = ring()
     mesh = jax.make_mesh((1,), ("nodes",))
-    layout = layouts.balanced(csr, 1)
+    layout = partitioning.balanced(csr, 1)
     x = np.random.default_rng(0).standard_normal((12, 2))
     matrix = sharded.prepare(csr, layout, mesh)
     found = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
@@ -245,11 +249,11 @@ def test_one_device_is_a_mesh_too():
 def test_what_does_not_fit_is_refused():
     csr = ring()
     mesh = jax.make_mesh((1,), ("nodes",))
-    layout = layouts.balanced(csr, 1)
+    layout = partitioning.balanced(csr, 1)
     with pytest.raises(ValueError, match="parts must be at most 12, got 13"):
-        layouts.balanced(csr, 13)
+        partitioning.balanced(csr, 13)
     with pytest.raises(ValueError, match="one axis of 3 devices, as the layout"):
-        sharded.prepare(csr, layouts.balanced(csr, 3), mesh)
+        sharded.prepare(csr, partitioning.balanced(csr, 3), mesh)
     with pytest.raises(ValueError, match="exchange must be one of auto, halo, gather"):
         sharded.prepare(csr, layout, mesh, exchange="hallo")
     with pytest.raises(ValueError, match="layout is of 12 nodes, the matrix of shape"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from generators import N, every_similarity
 
-from gnnrp import graph, spmm
+from gnnrp import graph, sparse
 from gnnrp.kernels import features
 from gnnrp.propagation import maps, similarity
 
@@ -131,7 +131,7 @@ def test_columns_have_the_type_asked_for_and_may_be_none():
 )
 def test_weights_do_not_promote_single_precision(make):
     A = graph.normalized_adjacency(generators.edges(0), N)
-    single = spmm.prepare(spmm.to_scipy(A).astype(np.float32))
+    single = sparse.prepare(sparse.to_scipy(A).astype(np.float32))
     assert make(single)(jnp.ones((N, 1), jnp.float32)).dtype == jnp.float32
 
 
@@ -145,7 +145,7 @@ def test_powers_have_eigenvalues_up_to_one_so_that_two_bounds_step_sizes(
     seed, power, self_loops
 ):
     A = graph.normalized_adjacency(generators.edges(seed), N, self_loops=self_loops)
-    matrix = dense_of(similarity.Power(spmm.prepare(A), power))
+    matrix = dense_of(similarity.Power(sparse.prepare(A), power))
     assert np.linalg.eigvalsh(matrix)[-1] == pytest.approx(1, abs=1e-13)
     train = generators.split(seed).train
     assert np.linalg.eigvalsh(matrix[np.ix_(train, train)])[-1] < 1
@@ -156,14 +156,14 @@ def test_powers_have_eigenvalues_up_to_one_so_that_two_bounds_step_sizes(
 @pytest.mark.parametrize("power", [2, 4])
 def test_even_powers_are_psd_and_odd_ones_need_not_be(seed, power, self_loops):
     A = graph.normalized_adjacency(generators.edges(seed), N, self_loops=self_loops)
-    A = spmm.prepare(A)
+    A = sparse.prepare(A)
     assert smallest_eigenvalue(dense_of(similarity.Power(A, power))) > -1e-14
     assert smallest_eigenvalue(dense_of(similarity.Power(A, power - 1))) < -1e-6
 
 
 def cycle(num_nodes):
     edges = np.stack([np.arange(num_nodes), (np.arange(num_nodes) + 1) % num_nodes])
-    return spmm.prepare(graph.normalized_adjacency(edges, self_loops=0))
+    return sparse.prepare(graph.normalized_adjacency(edges, self_loops=0))
 
 
 @pytest.mark.parametrize("power", [1, 2, 3])
@@ -184,7 +184,7 @@ def test_lazy_walk_is_psd_exactly_up_to_the_sharper_bound(seed):
     bound = 1 / (1 - np.linalg.eigvalsh(np.asarray(A.todense()))[0])
     assert bound > 0.5
     for alpha, psd in ((bound - 1e-6, True), (bound + 1e-6, False)):
-        walk = similarity.LazyWalk(spmm.prepare(A), 1, alpha)
+        walk = similarity.LazyWalk(sparse.prepare(A), 1, alpha)
         assert (smallest_eigenvalue(dense_of(walk)) > 0) == psd
 
 

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 from generators import unchecked
-from jax.experimental import sparse
+from jax.experimental.sparse import BCOO
 
-from gnnrp import _order, spmm
+from gnnrp import sparse
+from gnnrp.sparse import matrix as matrix_module
+from gnnrp.sparse import ordering
 
 N, K = 9, 3
 KINDS = {"symmetric": (N, N), "nonsymmetric": (N, N), "rectangular": (N, 6)}
-backends = pytest.mark.parametrize("backend", spmm.BACKENDS)
+backends = pytest.mark.parametrize("backend", sparse.BACKENDS)
 kinds = pytest.mark.parametrize("kind", KINDS)
 dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 FAST = "cpu_csr_sparse_dense"  # what XLA calls JAX's CSR kernel
@@ -38,7 +40,7 @@ def entries(kind, dtype=np.float64):
 
 def prepared(kind, backend, dtype=np.float64, **settings):
     dense = entries(kind, dtype)
-    matrix = spmm.prepare(scipy.sparse.csr_array(dense), backend=backend, **settings)
+    matrix = sparse.prepare(scipy.sparse.csr_array(dense), backend=backend, **settings)
     return dense, matrix
 
 
@@ -48,17 +50,17 @@ def right_side(rows, seed=1, dtype=np.float64, columns=K):
     )
 
 
-product = jax.jit(spmm.matmul)
-batched_product = jax.jit(jax.vmap(spmm.matmul, in_axes=(None, 0)))
+product = jax.jit(sparse.matmul)
+batched_product = jax.jit(jax.vmap(sparse.matmul, in_axes=(None, 0)))
 
 
 def product_of(data, matrix, v):
-    return spmm.matmul(dataclasses.replace(matrix, data=data), v)
+    return sparse.matmul(dataclasses.replace(matrix, data=data), v)
 
 
 @jax.jit
 def gradient(matrix, v):
-    return jax.grad(lambda v: jnp.sum(jnp.sin(spmm.matmul(matrix, v))))(v)
+    return jax.grad(lambda v: jnp.sum(jnp.sin(sparse.matmul(matrix, v))))(v)
 
 
 @jax.jit
@@ -134,21 +136,21 @@ def test_a_vector_is_one_column(backend, kind):
 def test_equal_indices_are_summed(backend):
     index = ([0, 1, 0, 2, 0], [1, 0, 1, 2, 1])
     coo = scipy.sparse.coo_array(([1.0, 2.0, 4.0, 5.0, 8.0], index), shape=(3, 3))
-    matrix = spmm.prepare(coo, backend=backend)
+    matrix = sparse.prepare(coo, backend=backend)
     np.testing.assert_array_equal(matrix(jnp.eye(3)), coo.toarray())
 
 
 def test_bcoo_and_every_scipy_format_are_laid_out_alike():
     dense = entries("nonsymmetric")
-    expected = jax.tree.leaves(spmm.prepare(scipy.sparse.csr_array(dense)))
+    expected = jax.tree.leaves(sparse.prepare(scipy.sparse.csr_array(dense)))
     kinds = [
-        sparse.BCOO.fromdense(jnp.asarray(dense)),
-        sparse.BCOO.fromdense(jnp.asarray(dense.T)).T,  # not sorted
+        BCOO.fromdense(jnp.asarray(dense)),
+        BCOO.fromdense(jnp.asarray(dense.T)).T,  # not sorted
         *(scipy.sparse.coo_array(dense).asformat(f) for f in ("csc", "lil", "bsr")),
         scipy.sparse.csr_matrix(dense),
     ]
     for adjacency in kinds:
-        found = jax.tree.leaves(spmm.prepare(adjacency))
+        found = jax.tree.leaves(sparse.prepare(adjacency))
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -157,7 +159,7 @@ def test_the_input_is_left_as_it_was():
     csr = scipy.sparse.csr_array(
         (np.ones(4), np.array([2, 0, 1, 1]), np.array([0, 2, 3, 4])), shape=(3, 3)
     )
-    spmm.prepare(csr, reorder=False)
+    sparse.prepare(csr, reorder=False)
     np.testing.assert_array_equal(csr.indices, [2, 0, 1, 1])
 
 
@@ -166,7 +168,7 @@ def test_the_input_is_left_as_it_was():
 @backends
 def test_a_matrix_of_half_precision_is_prepared_in_it(backend, kind, dtype):
     dense = jnp.asarray(entries(kind), dtype)
-    matrix = spmm.prepare(sparse.BCOO.fromdense(dense), backend=backend)
+    matrix = sparse.prepare(BCOO.fromdense(dense), backend=backend)
     assert matrix.data.dtype == dtype
     v = right_side(N, dtype=dtype)
     expected = dense.astype(jnp.float32) @ v.astype(jnp.float32)
@@ -175,29 +177,31 @@ def test_a_matrix_of_half_precision_is_prepared_in_it(backend, kind, dtype):
 
 def test_sums_beyond_half_precision_are_refused_and_in_single_are_sums():
     index = jnp.array([[0, 1], [0, 1], [1, 0]])
-    twice = sparse.BCOO((jnp.full(3, 4e4, jnp.float16), index), shape=(2, 2))
-    assert spmm.to_scipy(twice).toarray()[0, 1] == 80_000
+    twice = BCOO((jnp.full(3, 4e4, jnp.float16), index), shape=(2, 2))
+    assert sparse.to_scipy(twice).toarray()[0, 1] == 80_000
     with pytest.raises(ValueError, match="must be finite, and row 0 has one that is"):
-        spmm.prepare(twice)
+        sparse.prepare(twice)
 
 
 def test_entries_of_equal_indices_are_summed_without_wrapping_around():
     index = jnp.array([[0, 1], [0, 1], [1, 0]])
-    small = sparse.BCOO((jnp.full(3, 100, jnp.int8), index), shape=(2, 2))
-    np.testing.assert_array_equal(spmm.to_scipy(small).toarray(), [[0, 200], [100, 0]])
+    small = BCOO((jnp.full(3, 100, jnp.int8), index), shape=(2, 2))
+    np.testing.assert_array_equal(
+        sparse.to_scipy(small).toarray(), [[0, 200], [100, 0]]
+    )
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int32])
 def test_entries_that_are_no_floats_become_floats(dtype):
     dense = (entries("symmetric") != 0).astype(dtype)
-    matrix = spmm.prepare(scipy.sparse.csr_array(dense))
+    matrix = sparse.prepare(scipy.sparse.csr_array(dense))
     assert matrix.data.dtype == np.float64
     np.testing.assert_array_equal(matrix(jnp.eye(N)), dense)
 
 
 @backends
 def test_a_matrix_without_entries_gives_zeros(backend):
-    matrix = spmm.prepare(scipy.sparse.csr_array((4, 4)), backend=backend)
+    matrix = sparse.prepare(scipy.sparse.csr_array((4, 4)), backend=backend)
     np.testing.assert_array_equal(matrix(jnp.ones((4, 2))), np.zeros((4, 2)))
 
 
@@ -263,13 +267,13 @@ def test_gradient_in_the_entries_is_the_dense_one_where_they_stand(backend, kind
 @backends
 def test_gradient_in_the_entries_through_two_products(backend):
     dense, matrix = prepared("rectangular", backend)
-    back = spmm.prepare(scipy.sparse.csr_array(dense.T), backend=backend)
+    back = sparse.prepare(scipy.sparse.csr_array(dense.T), backend=backend)
     v = right_side(dense.shape[1])
 
     @jax.jit
     @jax.grad
     def found(data):
-        return jnp.sum(spmm.matmul(back, product_of(data, matrix, v)))
+        return jnp.sum(sparse.matmul(back, product_of(data, matrix, v)))
 
     expected = dense @ np.ones((dense.shape[1], K)) @ v.T
     np.testing.assert_allclose(
@@ -347,12 +351,12 @@ def test_matrices_with_equally_many_entries_share_one_trace(backend):
     @jax.jit
     def traced(matrix, v):
         traces.append(1)
-        return spmm.matmul(matrix, v)
+        return sparse.matmul(matrix, v)
 
     dense = entries("nonsymmetric")
     v = right_side(N)
     for other in (dense, dense[::-1], dense[:, ::-1] * 2):
-        matrix = spmm.prepare(scipy.sparse.csr_array(other), backend=backend)
+        matrix = sparse.prepare(scipy.sparse.csr_array(other), backend=backend)
         np.testing.assert_allclose(traced(matrix, v), other @ v, atol=1e-13)
     assert len(traces) == 1
 
@@ -366,7 +370,7 @@ def test_product_batch_and_gradient_all_end_in_the_fast_cpu_kernel(kind):
 
     batched_gradient = jax.vmap(gradient, in_axes=(None, 0))
     for fn, side, count in (
-        (spmm.matmul, v, 1),
+        (sparse.matmul, v, 1),
         (batched_product, batch, 1),
         (gradient, v, 2),
         (batched_gradient, batch, 2),
@@ -380,7 +384,7 @@ def second_derivatives(matrix, v, direction):
     """Name -> derivative of sum(sin(A v)) along directions, by every nesting."""
 
     def loss(v):
-        return jnp.sum(jnp.sin(spmm.matmul(matrix, v)))
+        return jnp.sum(jnp.sin(sparse.matmul(matrix, v)))
 
     def along(fn):
         return jax.jvp(fn, (v,), (direction,))[1]
@@ -422,7 +426,7 @@ def test_derivatives_nest_in_every_order(backend, kind):
 def test_linear_transpose_is_the_product_with_the_transpose(backend, kind):
     dense, matrix = prepared(kind, backend)
     v, cotangent = right_side(dense.shape[1]), right_side(N, 2)
-    transpose = jax.linear_transpose(functools.partial(spmm.matmul, matrix), v)
+    transpose = jax.linear_transpose(functools.partial(sparse.matmul, matrix), v)
     np.testing.assert_allclose(transpose(cotangent)[0], dense.T @ cotangent, atol=1e-14)
 
 
@@ -460,7 +464,7 @@ def test_forward_mode_and_its_batches_end_in_the_fast_cpu_kernel(kind):
     v = right_side(N)
 
     def tangent(matrix, v, direction):
-        return jax.jvp(lambda v: spmm.matmul(matrix, v), (v,), (direction,))[1]
+        return jax.jvp(lambda v: sparse.matmul(matrix, v), (v,), (direction,))[1]
 
     def curvature(matrix, v, direction):
         return jax.jvp(lambda v: gradient(matrix, v), (v,), (direction,))[1]
@@ -482,7 +486,7 @@ def test_forward_mode_and_its_batches_end_in_the_fast_cpu_kernel(kind):
 def test_half_precision_accumulates_in_single(backend, dtype):
     n = 4096  # ones added up in half precision would stop at 256 or 2048
     row = scipy.sparse.csr_array(np.ones((1, n), np.float32))
-    matrix = spmm.prepare(row, backend=backend)
+    matrix = sparse.prepare(row, backend=backend)
     matrix = dataclasses.replace(matrix, data=matrix.data.astype(dtype))
     out = product(matrix, jnp.ones((n, 2), dtype))
     assert out.dtype == dtype
@@ -496,14 +500,14 @@ def test_a_dtype_without_a_kernel_is_refused(backend):
         jax.numpy_dtype_promotion("standard"),
         pytest.raises(TypeError, match="complex128"),
     ):
-        spmm.matmul(matrix, jnp.ones((N, 1), complex))
+        sparse.matmul(matrix, jnp.ones((N, 1), complex))
 
 
 @needs_cpu
 def test_other_backends_do_without_the_cpu_kernel():
     for backend in ("bcoo", "segment_sum"):
         _, matrix = prepared("symmetric", backend)
-        assert FAST not in lowered(spmm.matmul, matrix, right_side(N)).as_text()
+        assert FAST not in lowered(sparse.matmul, matrix, right_side(N)).as_text()
 
 
 def test_the_backend_is_chosen_by_platform(monkeypatch):
@@ -518,7 +522,7 @@ def test_the_backend_is_chosen_by_platform(monkeypatch):
     monkeypatch.setattr(
         jax, "config", types.SimpleNamespace(jax_bcoo_cusparse_lowering=True)
     )
-    assert spmm._fastest() == "bcoo"
+    assert matrix_module._fastest() == "bcoo"
 
 
 @needs_cpu
@@ -529,11 +533,11 @@ def test_a_product_holds_less_than_thrice_its_output(reorder):  # field report 1
     half = scipy.sparse.coo_array(
         (np.ones(50_000), rng.integers(0, n, (2, 50_000))), shape=(n, n)
     )
-    matrix = spmm.prepare(half + half.T, reorder=reorder)
+    matrix = sparse.prepare(half + half.T, reorder=reorder)
     v = right_side(n, columns=columns)
     copied = matrix.data.size * columns * 8
     for fn, side, products in (
-        (spmm.matmul, v, 1),
+        (sparse.matmul, v, 1),
         (batched_product, jnp.stack([v, v]), 1),
         (gradient, v, 2),
     ):
@@ -548,7 +552,10 @@ def test_a_product_holds_less_than_thrice_its_output(reorder):  # field report 1
 
 @pytest.mark.parametrize(
     ("values", "backend"),
-    [("symmetric", "bcsr"), *(("pattern only", backend) for backend in spmm.BACKENDS)],
+    [
+        ("symmetric", "bcsr"),
+        *(("pattern only", backend) for backend in sparse.BACKENDS),
+    ],
 )
 def test_a_reordered_matrix_answers_as_the_natural_one(backend, values):
     rng = np.random.default_rng(0)
@@ -557,8 +564,8 @@ def test_a_reordered_matrix_answers_as_the_natural_one(backend, values):
     if values == "symmetric":
         dense = dense + dense.T
     csr = scipy.sparse.csr_array(dense)
-    assert spmm.prepare(csr, backend=backend, reorder=False).order is None
-    matrix = spmm.prepare(csr, backend=backend, reorder=True)
+    assert sparse.prepare(csr, backend=backend, reorder=False).order is None
+    matrix = sparse.prepare(csr, backend=backend, reorder=True)
     assert np.any(np.diff(matrix.order[0]) != 1)
     v, batch = right_side(20), jnp.stack([right_side(20, s) for s in range(3)])
     np.testing.assert_allclose(product(matrix, v), dense @ v, atol=1e-14)
@@ -571,7 +578,7 @@ def test_a_reordered_matrix_answers_as_the_natural_one(backend, values):
 
 
 def test_reordering_brings_neighbors_closer():
-    matrix = spmm.prepare(adjacency_of(shuffled(path(50), 50), 50), reorder=True)
+    matrix = sparse.prepare(adjacency_of(shuffled(path(50), 50), 50), reorder=True)
     rows = np.repeat(np.arange(50), np.diff(matrix.pattern.rows))
     assert np.max(np.abs(rows - np.asarray(matrix.pattern.columns))) == 1
 
@@ -588,13 +595,13 @@ def test_reordering_needs_a_symmetric_pattern(kind):
 )
 def test_nodes_are_reordered_only_where_it_pays(monkeypatch, edges, n):
     scattered = adjacency_of(shuffled(edges, n), n)
-    assert spmm.prepare(scattered).order is None
-    monkeypatch.setattr(_order, "REORDER_FROM", n + 1)
-    assert spmm.prepare(scattered).order is None
-    monkeypatch.setattr(_order, "REORDER_FROM", n)
-    assert spmm.prepare(scattered).order is not None
-    assert spmm.prepare(scattered, reorder=False).order is None
-    assert spmm.prepare(adjacency_of(edges, n)).order is None  # already in order
+    assert sparse.prepare(scattered).order is None
+    monkeypatch.setattr(ordering, "REORDER_FROM", n + 1)
+    assert sparse.prepare(scattered).order is None
+    monkeypatch.setattr(ordering, "REORDER_FROM", n)
+    assert sparse.prepare(scattered).order is not None
+    assert sparse.prepare(scattered, reorder=False).order is None
+    assert sparse.prepare(adjacency_of(edges, n)).order is None  # already in order
 
 
 def communities(backend):
@@ -606,18 +613,18 @@ def communities(backend):
     bridges = rng.integers(0, 4000, (2000, 2))
     pairs = np.concatenate([pairs[pairs[:, 0] != pairs[:, 1]], bridges])
     csr = adjacency_of(shuffled(pairs.tolist(), 4000), 4000)
-    return csr, lambda: spmm.prepare(csr, backend=backend, reorder=True)
+    return csr, lambda: sparse.prepare(csr, backend=backend, reorder=True)
 
 
 @backends
 def test_communities_stand_together(monkeypatch, backend):
     csr, prepare = communities(backend)
     plain = prepare()
-    monkeypatch.setattr(_order, "_CLUSTER_FROM", 1)
-    monkeypatch.setattr(_order, "_CLUSTER_SIZE", 50)
+    monkeypatch.setattr(ordering, "_CLUSTER_FROM", 1)
+    monkeypatch.setattr(ordering, "_CLUSTER_SIZE", 50)
     clustered = prepare()
     near, far = (
-        _order._distance(csr, np.asarray(matrix.order[1]))
+        ordering._distance(csr, np.asarray(matrix.order[1]))
         for matrix in (clustered, plain)
     )
     assert near < far - 1  # half the distance and less
@@ -625,14 +632,14 @@ def test_communities_stand_together(monkeypatch, backend):
     np.testing.assert_allclose(product(clustered, v), csr @ v, atol=1e-12)
     # A path has no communities: what is no better is not taken.
     path_like = adjacency_of(shuffled(path(300), 300), 300)
-    matrix = spmm.prepare(path_like, backend=backend, reorder=True)
+    matrix = sparse.prepare(path_like, backend=backend, reorder=True)
     rows = np.asarray(matrix.order[1])
     assert np.abs(np.diff(rows[np.array(shuffled(path(300), 300))])).max() == 1
 
 
 def test_a_matrix_without_entries_needs_no_order(monkeypatch):
-    monkeypatch.setattr(_order, "REORDER_FROM", 1)
-    matrix = spmm.prepare(scipy.sparse.csr_array((4, 4)))
+    monkeypatch.setattr(ordering, "REORDER_FROM", 1)
+    matrix = sparse.prepare(scipy.sparse.csr_array((4, 4)))
     np.testing.assert_array_equal(matrix(jnp.ones((4, 2))), np.zeros((4, 2)))
 
 
@@ -660,7 +667,7 @@ def repeated(dense, update_fn, start, num_steps):
 def test_iterating_a_matrix_equals_repeated_products(update_fn, num_steps):
     dense, matrix = prepared("symmetric", "auto", reorder=True)
     start = right_side(N)
-    found = spmm.iterate(matrix, update_fn, start, num_steps)
+    found = sparse.iterate(matrix, update_fn, start, num_steps)
     expected = repeated(dense, update_fn, start, num_steps)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -669,7 +676,7 @@ def test_iterating_a_matrix_equals_repeated_products(update_fn, num_steps):
 @steps
 def test_iterating_any_linear_map_equals_repeated_products(update_fn, num_steps):
     dense, start = entries("nonsymmetric"), right_side(N)
-    found = spmm.iterate(lambda v: dense @ v, update_fn, start, num_steps)
+    found = sparse.iterate(lambda v: dense @ v, update_fn, start, num_steps)
     expected = repeated(dense, update_fn, start, num_steps)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -679,7 +686,7 @@ def test_iterating_any_linear_map_equals_repeated_products(update_fn, num_steps)
 def test_iterating_a_vector_gives_a_vector(backend, kind):
     dense, matrix = prepared(kind, backend)
     start, update_fn = right_side(N)[:, 0], UPDATES["all three"]
-    found = spmm.iterate(matrix, update_fn, start, 3)
+    found = sparse.iterate(matrix, update_fn, start, 3)
     expected = repeated(dense, update_fn, start, 3)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -691,7 +698,7 @@ def test_gradient_through_repeated_products_is_the_dense_one(backend):
     @jax.jit
     @jax.grad
     def found(v):
-        return jnp.sum(jnp.sin(spmm.iterate(matrix, UPDATES["restart"], v, 3)))
+        return jnp.sum(jnp.sin(sparse.iterate(matrix, UPDATES["restart"], v, 3)))
 
     v = right_side(N)
     walk, power = 0, np.eye(N)
@@ -709,7 +716,7 @@ def test_gradient_through_repeated_products_is_the_dense_one(backend):
 def test_right_sides_that_do_not_fit_are_refused(backend, shape):
     _, matrix = prepared("rectangular", backend)
     with pytest.raises(ValueError, match=r"a 9 x 6 matrix .*\(6, k\) or \(6,\), got"):
-        spmm.matmul(matrix, jnp.ones(shape))
+        sparse.matmul(matrix, jnp.ones(shape))
 
 
 def test_an_unknown_backend_is_refused_with_the_nearest_name():
@@ -722,7 +729,7 @@ def test_an_unknown_backend_is_refused_with_the_nearest_name():
     [
         scipy.sparse.coo_array((2**45, 2**45)),
         scipy.sparse.coo_array((3, 2**45)),
-        sparse.BCOO((np.zeros(0), np.zeros((0, 2), np.int32)), shape=(2**45, 2**45)),
+        BCOO((np.zeros(0), np.zeros((0, 2), np.int32)), shape=(2**45, 2**45)),
     ],
     ids=["square", "wide", "bcoo"],
 )
@@ -730,7 +737,7 @@ def test_what_int32_cannot_address_is_refused_before_anything_is_allocated(
     adjacency,
 ):  # field report 22; row pointers of 256 TiB would fail another way
     with pytest.raises(ValueError, match=r"rows, more than int32 .*row blocks"):
-        spmm.prepare(adjacency)
+        sparse.prepare(adjacency)
 
 
 @pytest.mark.parametrize(
@@ -745,13 +752,13 @@ def test_repeated_products_are_checked_before_they_are_traced(rows, num_steps, m
     _, matrix = prepared("symmetric", "bcsr")
     with pytest.raises((ValueError, TypeError), match=message):
         unchecked(
-            spmm.iterate, matrix, lambda new, *_: new, jnp.ones((rows, 2)), num_steps
+            sparse.iterate, matrix, lambda new, *_: new, jnp.ones((rows, 2)), num_steps
         )
 
 
 def test_repeated_products_need_a_square_matrix_and_a_map():
     _, wide = prepared("rectangular", "bcsr")
     with pytest.raises(ValueError, match=r"2 products need a square matrix"):
-        spmm.iterate(wide, lambda new, *_: new, jnp.ones((6, 1)), 2)
+        sparse.iterate(wide, lambda new, *_: new, jnp.ones((6, 1)), 2)
     with pytest.raises(TypeError, match="must be a linear map, got ndarray"):
-        unchecked(spmm.iterate, np.eye(3), lambda new, *_: new, jnp.ones((3, 1)), 2)
+        unchecked(sparse.iterate, np.eye(3), lambda new, *_: new, jnp.ones((3, 1)), 2)

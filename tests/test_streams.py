@@ -77,7 +77,7 @@ def test_full_output_of_help_is_told_too(flags, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("errors", ["2>/dev/full", "2> >(exec <&-)"])
 def test_progress_that_nobody_can_read_does_not_end_a_run(errors, tmp_path):
-    code = "from gnnrp import cli\nfrom gnnrp.commands import progress\n"
+    code = "from gnnrp import cli\nfrom gnnrp.runtime import progress\n"
     code += "progress.FIRST = progress.BETWEEN = 0\n"
     code += f"raise SystemExit(cli.main({RP.replace('--quiet', '').split()}))"
     done = shell(
@@ -127,7 +127,7 @@ def test_neither_home_nor_display_nor_terminal_is_needed(command, tmp_path):
 
 def test_other_commands_output_and_ours_do_not_meet_in_a_file(tmp_path):
     """With standard error closed, a file opened later must not get its number."""
-    code = "import os\nfrom gnnrp.commands import streams\nstreams.prepare()\n"
+    code = "import os\nfrom gnnrp.runtime import streams\nstreams.prepare()\n"
     code += "file = open('record', 'w')\nos.write(2, b'a library speaks')\n"
     code += "file.write(str(file.fileno() > 2))"
     done = shell(f'{sys.executable} -c "{code}" <&- 2>&-', tmp_path)

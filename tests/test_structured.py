@@ -10,8 +10,9 @@ import pytest
 import scipy.sparse
 from generators import C, adjacency, targets, unchecked, world
 
-from gnnrp import spmm
-from gnnrp.kernels import alignment, empirical, gntk, structured
+from gnnrp import sparse
+from gnnrp.kernels import alignment, gntk
+from gnnrp.kernels.ntk import empirical, structured
 from gnnrp.models import gnn
 from gnnrp.propagation import similarity
 from gnnrp.types import Layer
@@ -43,7 +44,7 @@ def test_golden_values(reduce):
         Layer(jnp.array(GOLDEN[f"W{i}"], float), jnp.array(GOLDEN[f"b{i}"], float))
         for i in (1, 2)
     ]
-    matrix = spmm.prepare(scipy.sparse.csr_array(np.array(GOLDEN["A"])))
+    matrix = sparse.prepare(scipy.sparse.csr_array(np.array(GOLDEN["A"])))
     found = structured.gcn(layers, jnp.array(GOLDEN["X"]), matrix, reduce=reduce)
     np.testing.assert_allclose(found, GOLDEN[_key(reduce)], rtol=1e-12, atol=1e-14)
 
@@ -126,7 +127,7 @@ def test_sparse_inputs_and_a_gram_matrix_at_hand_give_the_same(x):
     params = network.init(KEY, x, adjacency(0))
     layers = gnn.layers(network, params)
     expected = structured.gcn(layers, x, adjacency(0), reduce="sum")
-    thin = spmm.prepare(scipy.sparse.csr_array(np.asarray(x)), reorder=False)
+    thin = sparse.prepare(scipy.sparse.csr_array(np.asarray(x)), reorder=False)
     close(structured.gcn(layers, thin, adjacency(0), reduce="sum"), expected)
     held = structured.gram(thin, adjacency(0))
     close(held, structured.gram(x, adjacency(0)))

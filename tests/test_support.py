@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 from generators import N, every_similarity, unchecked
 
-from gnnrp import metrics, spmm
+from gnnrp import metrics, sparse
 from gnnrp.propagation import maps, methods, residual, similarity
 from gnnrp.types import Split
 
@@ -21,15 +21,15 @@ def supported(columns=4):
     return jnp.asarray(np.where(SUPPORT[:, None], v, 0))
 
 
-@pytest.mark.parametrize("backend", spmm.BACKENDS)
+@pytest.mark.parametrize("backend", sparse.BACKENDS)
 @pytest.mark.parametrize("kind", ["symmetric", "nonsymmetric", "rectangular"])
 def test_a_matrix_on_a_support_holds_its_columns_alone(backend, kind):
     rng = np.random.default_rng(1)
     dense = np.where(rng.random((N, N)) < 0.4, rng.standard_normal((N, N)), 0)
     dense = dense + dense.T if kind == "symmetric" else dense
     dense = dense[: N - 3] if kind == "rectangular" else dense
-    matrix = spmm.prepare(scipy.sparse.csr_array(dense), backend=backend)
-    part = spmm.on_support(matrix, SUPPORT)
+    matrix = sparse.prepare(scipy.sparse.csr_array(dense), backend=backend)
+    part = sparse.on_support(matrix, SUPPORT)
     expected = dense * SUPPORT
     # A few zeros more, so that like supports share a trace; none for BCOO.
     count = np.count_nonzero(expected)
@@ -54,9 +54,9 @@ def test_a_reordered_matrix_keeps_its_order():
     mixed = np.random.default_rng(0).permutation(n)
     edges = mixed[np.stack([ring, (ring + 1) % n])]
     csr = scipy.sparse.coo_array((np.ones(n), tuple(edges)), shape=(n, n)).tocsr()
-    matrix = spmm.prepare(csr + csr.T, reorder=True)
+    matrix = sparse.prepare(csr + csr.T, reorder=True)
     support = np.arange(n) < 100
-    part = spmm.on_support(matrix, support)
+    part = sparse.on_support(matrix, support)
     np.testing.assert_array_equal(part.order, matrix.order)
     v = jnp.where(support[:, None], jnp.ones((n, 2)), 0)
     np.testing.assert_array_equal(product(part, v), product(matrix, v))
@@ -64,11 +64,11 @@ def test_a_reordered_matrix_keeps_its_order():
 
 @pytest.mark.parametrize("length", [1, N - 1, N + 1])
 def test_a_support_of_another_length_is_refused(length):
-    matrix = spmm.prepare(scipy.sparse.eye_array(N, format="csr"))
+    matrix = sparse.prepare(scipy.sparse.eye_array(N, format="csr"))
     walk = similarity.LazyWalk(matrix, 2, 0.5)
     on_both_sides = similarity.Sandwich(walk, similarity.Dense(jnp.eye(N)))
     with pytest.raises(ValueError, match=rf"shape \({N},\), got \({length},\)"):
-        spmm.on_support(matrix, np.ones(length, bool))
+        sparse.on_support(matrix, np.ones(length, bool))
     for each in (matrix, walk, on_both_sides):
         with pytest.raises(ValueError, match=rf"shape \({N},\), got \({length},\)"):
             maps.on_support(each, np.ones(length, bool))
@@ -99,7 +99,7 @@ def test_a_map_on_a_support_is_the_map(case):
 def test_only_the_first_hop_skips(make, power):
     rng = np.random.default_rng(2)
     dense = rng.standard_normal((N, N))
-    matrix = spmm.prepare(scipy.sparse.csr_array(dense))
+    matrix = sparse.prepare(scipy.sparse.csr_array(dense))
     S = make(matrix, power)
     part = maps.on_support(S, SUPPORT)
     found = product(part, jnp.eye(N)[:, SUPPORT])
@@ -112,14 +112,14 @@ def test_only_the_first_hop_skips(make, power):
 
 
 def test_a_support_of_nearly_all_nodes_needs_no_second_matrix():
-    S = similarity.Power(spmm.prepare(scipy.sparse.eye_array(N, format="csr")), 2)
+    S = similarity.Power(sparse.prepare(scipy.sparse.eye_array(N, format="csr")), 2)
     assert maps.on_support(S, np.ones(N, bool)).first is None
 
 
 @pytest.mark.usefixtures("small_matrices_count")
 def test_a_new_support_forgets_the_one_before():
     dense = np.random.default_rng(4).standard_normal((N, N))
-    S = similarity.Power(spmm.prepare(scipy.sparse.csr_array(dense)), 2)
+    S = similarity.Power(sparse.prepare(scipy.sparse.csr_array(dense)), 2)
     walk = similarity.Sandwich(S, similarity.Dense(jnp.eye(N)))
     for each in (S, walk):
         part = maps.on_support(each, SUPPORT)
@@ -132,7 +132,7 @@ def test_a_new_support_forgets_the_one_before():
 
 def test_supports_of_the_same_size_share_one_trace():
     csr = scipy.sparse.random_array((300, 300), density=0.05, rng=0, format="csr")
-    matrix, traces = spmm.prepare(csr), []
+    matrix, traces = sparse.prepare(csr), []
 
     @jax.jit
     def send(part, v):
@@ -141,13 +141,13 @@ def test_supports_of_the_same_size_share_one_trace():
 
     for seed in range(4):
         support = np.random.default_rng(seed).permutation(300) < 100
-        send(spmm.on_support(matrix, support), jnp.ones((300, 1)))
+        send(sparse.on_support(matrix, support), jnp.ones((300, 1)))
     assert len(traces) <= 2  # on two sides of a rounding, at most
 
 
-@pytest.mark.parametrize("function", [spmm.on_support, maps.on_support])
+@pytest.mark.parametrize("function", [sparse.on_support, maps.on_support])
 def test_a_support_of_numbers_is_refused(function):
-    matrix = spmm.prepare(scipy.sparse.eye_array(N, format="csr"))
+    matrix = sparse.prepare(scipy.sparse.eye_array(N, format="csr"))
     with pytest.raises(TypeError, match="must be boolean, got int64"):
         unchecked(function, matrix, SUPPORT.astype(int))
 
@@ -164,7 +164,7 @@ def test_runs_skip_what_no_split_trains_on(method, monkeypatch):
 
     rng = np.random.default_rng(3)
     dense = rng.random((N, N))
-    S = similarity.Power(spmm.prepare(scipy.sparse.csr_array(dense + dense.T)), 2)
+    S = similarity.Power(sparse.prepare(scipy.sparse.csr_array(dense + dense.T)), 2)
     train = np.stack([np.arange(N) % 3 == 0, np.arange(N) % 4 == 0])
     val = np.tile(np.arange(N) % 3 == 1, (2, 1)) & ~train
     split = Split(train, val, ~(train | val))

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from generators import unchecked
 
-from gnnrp import metrics, spmm
+from gnnrp import metrics, sparse
 from gnnrp.propagation import losses, residual, similarity, sweep
 from gnnrp.types import Split
 
@@ -22,7 +22,7 @@ def world():
     half = np.triu(rng.random((N, N)) < 0.1, 1)
     W = (half | half.T | np.eye(N, dtype=bool)).astype(float)
     A = W / np.sqrt(np.outer(W.sum(0), W.sum(0)))
-    matrix = spmm.prepare(scipy.sparse.csr_array(A))
+    matrix = sparse.prepare(scipy.sparse.csr_array(A))
     targets = np.eye(C)[rng.integers(0, C, N)]
     part = np.stack([rng.permutation(N) for _ in range(2)])
     split = Split(part < 15, (part >= 15) & (part < 25), part >= 25)
@@ -99,7 +99,7 @@ def test_step_sizes_share_their_products(world, method):
 
     def counted(v):
         jax.debug.callback(lambda: columns.append(v.shape[1]))
-        return spmm.matmul(matrix, v)
+        return sparse.matmul(matrix, v)
 
     def count(step_sizes):
         columns.clear()
@@ -245,7 +245,7 @@ def test_ascending_powers_take_their_first_product_from_the_one_before(
         val = np.concatenate([each.best_val for each in apart])
         np.testing.assert_array_equal(found.val[at], val)
         if powers[0] < powers[-1]:
-            A = np.asarray(jax.jit(spmm.matmul)(matrix, np.eye(N)))
+            A = np.asarray(jax.jit(sparse.matmul)(matrix, np.eye(N)))
             start = np.where(split.train[..., None], targets, 0)
             expected = np.linalg.matrix_power(A, power) @ start  # (s, n, c)
             np.testing.assert_allclose(first, expected.swapaxes(0, 1), atol=1e-13)

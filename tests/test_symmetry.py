@@ -11,8 +11,10 @@ import pytest
 import scipy.sparse
 from generators import every_similarity
 
-from gnnrp import graph, metrics, spmm
-from gnnrp.kernels import features, generalization, low_rank, special
+from gnnrp import graph, metrics, sparse
+from gnnrp.kernels import features, generalization
+from gnnrp.kernels.features import low_rank
+from gnnrp.kernels.gntk import closed_forms
 from gnnrp.propagation import exact, label, maps, residual, similarity, symmetry
 from gnnrp.types import Split
 
@@ -34,7 +36,7 @@ def ring_adjacency(size, one_way):
 @functools.cache
 def ring(one_way):
     with jax.enable_x64(False):
-        return similarity.Power(spmm.prepare(ring_adjacency(MANY, one_way)), 3)
+        return similarity.Power(sparse.prepare(ring_adjacency(MANY, one_way)), 3)
 
 
 def ring_problem(size):
@@ -102,7 +104,7 @@ def test_the_round_off_of_a_hub_is_no_asymmetry(dtype):
     edges = np.stack([np.zeros(MANY - 1, int), np.arange(1, MANY)])
     adjacency = graph.normalized_adjacency(edges, MANY).astype(dtype)
     with jax.enable_x64(dtype == "float64"):
-        A = spmm.prepare(adjacency)
+        A = sparse.prepare(adjacency)
         S = maps.as_pytree(lambda v: A(A(A(v))))
         assert symmetry.obstacle(S, MANY, jnp.dtype(dtype)) is None
 
@@ -151,7 +153,7 @@ def lopsided(size):
     "make",
     [
         lambda M: similarity.Dense(jnp.asarray(M, jnp.float32)),
-        lambda M: spmm.prepare(scipy.sparse.csr_array(M)),
+        lambda M: sparse.prepare(scipy.sparse.csr_array(M)),
         lambda M: maps.as_pytree(lambda v: jnp.asarray(M, v.dtype) @ v),
     ],
     ids=["dense", "sparse", "function"],
@@ -170,10 +172,10 @@ def test_factorize_refuses_an_asymmetric_pair_beside_large_entries():
 def test_round_off_of_a_sparse_matrix_is_no_asymmetry():
     M = generators.positive_definite(0, 8)
     M[0, 1] *= 1 + 4 * EPS
-    S = spmm.prepare(scipy.sparse.csr_array(M))
+    S = sparse.prepare(scipy.sparse.csr_array(M))
     assert symmetry.of_entries(S, EPS) is True
     M[0, 1] *= 1 + 1e5 * EPS
-    S = spmm.prepare(scipy.sparse.csr_array(M))
+    S = sparse.prepare(scipy.sparse.csr_array(M))
     assert symmetry.of_entries(S, EPS) is False
 
 
@@ -232,7 +234,7 @@ def test_krylov_is_as_accurate_in_columns_of_small_targets():
     val = np.arange(300) % 30 == 1
     found = [
         residual.run(
-            similarity.Power(spmm.prepare(A), 2),
+            similarity.Power(sparse.prepare(A), 2),
             targets,
             Split(~val, val, val),
             step_size=0.5,
@@ -253,7 +255,7 @@ def test_krylov_is_as_accurate_in_columns_of_small_targets():
 def test_the_limit_is_as_accurate_in_columns_of_small_seeds(symmetric):
     A, start = one_easy_column(300)
     limit = label.limit(
-        spmm.prepare(A), jnp.asarray(start), alpha=0.9, symmetric=symmetric
+        sparse.prepare(A), jnp.asarray(start), alpha=0.9, symmetric=symmetric
     )
     system = np.eye(len(start)) - 0.9 * A.todense()
     expected = 0.1 * np.linalg.solve(system, start[:, 1])
@@ -263,6 +265,6 @@ def test_the_limit_is_as_accurate_in_columns_of_small_seeds(symmetric):
 def test_adjacencies_of_small_entries_must_be_symmetric_too():
     A = 1e-9 * lopsided(8)[:3, :3]
     with pytest.raises(ValueError, match="symmetric"):
-        special.spectral_gram(A)
+        closed_forms.spectral_gram(A)
     with pytest.raises(ValueError, match="symmetric"):
         generalization.bound(A, np.ones(3), np.ones(3, bool), alpha=0.1)

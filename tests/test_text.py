@@ -6,26 +6,26 @@ import threading
 
 import pytest
 
-from gnnrp import _checks, _text
+from gnnrp.runtime import checks, safe_text
 
 HOSTILE = "\x1b]0;title\x07\x9b31m\u202egpj.\u2066\u200b\ud800"
 
 
 def test_characters_that_a_terminal_acts_on_are_spelled():
-    spelled = _text.escape(f"a{HOSTILE}b")
+    spelled = safe_text.escape(f"a{HOSTILE}b")
     assert spelled.startswith(r"a\u001b]0;title\u0007\u009b31m\u202egpj.\u2066\u200b")
     assert spelled.isprintable()
-    assert _text.escape("η² of Größe\n日本") == "η² of Größe\n日本"
+    assert safe_text.escape("η² of Größe\n日本") == "η² of Größe\n日本"
 
 
 def test_spelled_characters_are_those_of_json():
-    assert json.loads(_text.escape('"\x9b\u202e\x7f"')) == "\x9b\u202e\x7f"
+    assert json.loads(safe_text.escape('"\x9b\u202e\x7f"')) == "\x9b\u202e\x7f"
 
 
 @pytest.mark.parametrize("size", [0, 300, 301, 5_000_000])
 def test_a_message_is_one_short_line_that_keeps_its_end(size):
-    found = _text.line("what\nis " + "x" * size + "\r\n; the remedy")
-    assert len(found) <= _text.LIMIT
+    found = safe_text.line("what\nis " + "x" * size + "\r\n; the remedy")
+    assert len(found) <= safe_text.LIMIT
     assert "\n" not in found
     assert found.startswith("what is x"[: 8 + size])
     assert found.endswith("; the remedy")
@@ -49,7 +49,7 @@ def nested(depth):
     ids=["speaking", "text", "deep", "wide", "digits"],
 )
 def test_a_value_in_a_message_is_short_and_harmless(value):
-    found = _checks.shown(value)
+    found = checks.shown(value)
     assert len(found) <= 80
     assert found.isprintable()
 
@@ -59,11 +59,11 @@ def test_a_number_of_any_length_is_refused_in_a_short_message():
         with pytest.raises(
             ValueError, match=r"power must be at (least|most)"
         ) as caught:
-            _checks.count("power", number, 0)
-        assert len(str(caught.value)) < _text.LIMIT
+            checks.count("power", number, 0)
+        assert len(str(caught.value)) < safe_text.LIMIT
         with pytest.raises(ValueError, match="gamma must be a number that a") as caught:
-            _checks.positive("gamma", number)
-        assert len(str(caught.value)) < _text.LIMIT
+            checks.positive("gamma", number)
+        assert len(str(caught.value)) < safe_text.LIMIT
 
 
 def test_a_logger_is_quiet_while_any_thread_wants_that_and_keeps_its_level():
@@ -75,12 +75,12 @@ def test_a_logger_is_quiet_while_any_thread_wants_that_and_keeps_its_level():
     entered, left = threading.Barrier(2), threading.Barrier(2)
 
     def late():
-        with _text.quiet(logger):
+        with safe_text.quiet(logger):
             entered.wait()
             left.wait()
 
     thread = threading.Thread(target=late)
-    with _text.quiet(logger):
+    with safe_text.quiet(logger):
         thread.start()
         entered.wait()
     logger.error("one thread is still inside")

@@ -15,19 +15,11 @@ import optax
 import pytest
 from generators import C, N
 
-from gnnrp import _tracing, baselines, graph, metrics
-from gnnrp.kernels import (
-    activations,
-    alignment,
-    blocked,
-    empirical,
-    features,
-    gntk,
-    local,
-    low_rank,
-    stochastic,
-    structured,
-)
+from gnnrp import graph, metrics
+from gnnrp.kernels import alignment, features, gntk
+from gnnrp.kernels.features import low_rank
+from gnnrp.kernels.gntk import activations, blocked, local
+from gnnrp.kernels.ntk import empirical, stochastic, structured
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import (
     _curves,
@@ -43,6 +35,8 @@ from gnnrp.propagation import (
     sweep,
 )
 from gnnrp.propagation import methods as method_choice
+from gnnrp.runtime import tracing
+from gnnrp.studies import baselines
 from gnnrp.types import Layer
 
 A = generators.adjacency(0)
@@ -377,9 +371,9 @@ def test_a_mutated_list_behind_a_function_is_seen(name):
 
 
 @pytest.mark.parametrize("make", STATES)
-@pytest.mark.parametrize("wrap", [_tracing.as_argument, _tracing.as_static])
+@pytest.mark.parametrize("wrap", [tracing.as_argument, tracing.as_static])
 def test_every_kind_of_state_is_seen(wrap, make):
-    compiled = _tracing.Jit(lambda function, x: function(x))
+    compiled = tracing.Jit(lambda function, x: function(x))
     assert_seen(Driver(times, lambda f: compiled(wrap(f), jnp.ones(2))), make)
 
 
@@ -406,7 +400,7 @@ def test_functions_of_the_package_and_pytrees_keep_their_compilation(method):
         run(method=method, step_size=step_size)
     assert sizes() == before
     S = similarity.Power(A, 2)
-    assert _tracing.as_argument(S) is S
+    assert tracing.as_argument(S) is S
 
 
 def test_training_with_equal_settings_keeps_its_compilation():
@@ -518,8 +512,8 @@ class Settings:
     ],
 )
 def test_functions_of_libraries_hold_no_state(value):
-    assert _tracing.is_stateless(value)
-    assert isinstance(_tracing.as_static(value), _tracing.Constant)
+    assert tracing.is_stateless(value)
+    assert isinstance(tracing.as_static(value), tracing.Constant)
 
 
 @pytest.mark.parametrize(
@@ -540,5 +534,5 @@ def test_functions_of_libraries_hold_no_state(value):
     ],
 )
 def test_what_may_hold_state_is_known(value):
-    assert not _tracing.is_stateless(value)
-    assert isinstance(_tracing.as_static(value), _tracing.Fresh)
+    assert not tracing.is_stateless(value)
+    assert isinstance(tracing.as_static(value), tracing.Fresh)

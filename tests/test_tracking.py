@@ -11,22 +11,16 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import (
-    _tracked,
-    cli,
-    datasets,
-    graph,
-    memory,
-    peaks,
-    spmm,
-    tables,
-    tracking,
-)
+from gnnrp import cli, datasets, graph, sparse
 from gnnrp.datasets import sbm
-from gnnrp.kernels import alignment, empirical
+from gnnrp.kernels import alignment
+from gnnrp.kernels.ntk import empirical
 from gnnrp.models import gnn
+from gnnrp.runtime import memory, peaks
+from gnnrp.studies import _graphs, tables
+from gnnrp.studies import ntk as ntk_study
 
-SMALL = tracking.Settings(
+SMALL = ntk_study.NTKSettings(
     learning_rate=0.05, num_steps=30, every=10, num_graphs=3, row_normalize=False
 )
 
@@ -49,7 +43,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def record(data):
-    return tracking.run(data, SMALL)
+    return ntk_study.run(data, SMALL)
 
 
 def test_a_row_holds_what_its_names_say(data, record):
@@ -72,7 +66,7 @@ def test_a_row_holds_what_its_names_say(data, record):
         for name, other in (("kernel_graph", target), ("kernel_labels", ideal)):
             expected = alignment.alignment(theta, other, centered=True)
             assert entry[name] == pytest.approx(float(expected), abs=1e-6)
-        values = np.linalg.eigvalsh(theta)[::-1][: _tracked.NUM_EIGENVALUES]
+        values = np.linalg.eigvalsh(theta)[::-1][: _graphs.NUM_EIGENVALUES]
         np.testing.assert_allclose(entry["eigenvalues"], values, rtol=1e-4)
         logits = np.asarray(network.apply(params, x, lambda v, A=A: A @ v))
         right = logits.argmax(1) == data.labels
@@ -97,19 +91,19 @@ def test_training_is_on_the_whole_graph_and_lowers_its_loss(record):
 
 @pytest.mark.slow
 def test_a_synthetic_family_is_trained_without_a_graph(data):
-    found = tracking.run(data, SMALL, family=member)
+    found = ntk_study.run(data, SMALL, family=member)
     assert found["synthetic"]
     levels = [g["homophily"] for g in found["graphs"]]
     assert levels == sorted(levels, reverse=True)
     # Trained without a graph, on the data alone: whatever graphs it is looked at on.
-    alone = tracking.run(data._replace(edges=EMPTY), SMALL)
+    alone = ntk_study.run(data._replace(edges=EMPTY), SMALL)
     assert (
         alone["rows"][-1]["graphs"][0]["train"] > alone["rows"][0]["graphs"][0]["train"]
     )
     same = [
         graph["test"] == other["test"]
         for graph, other in zip(
-            tracking.run(data, SMALL, family=lambda _: data._replace(edges=EMPTY))[
+            ntk_study.run(data, SMALL, family=lambda _: data._replace(edges=EMPTY))[
                 "rows"
             ][-1]["graphs"],
             alone["rows"][-1]["graphs"],
@@ -123,11 +117,11 @@ def test_a_synthetic_family_is_trained_without_a_graph(data):
 
 
 def test_graphs_share_one_pattern_and_one_trace(data):
-    raw = _tracked.raw_graphs(
+    raw = _graphs.raw_graphs(
         data, [1.0, 0.5, 0.0], family=member, seed=0, manner="directed"
     )
     normalized = [graph.normalize(w) for w in raw]
-    matrices = _tracked._on_one_pattern(normalized)
+    matrices = _graphs._on_one_pattern(normalized)
     traces = []
 
     @jax.jit
@@ -147,11 +141,11 @@ def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
 
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        tracking.run(data, SMALL, folder=folder, checkpoint_seconds=0, progress=stop)
+        ntk_study.run(data, SMALL, folder=folder, checkpoint_seconds=0, progress=stop)
     lines = (folder / "tracking.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 10]
     seen = []
-    found = tracking.run(
+    found = ntk_study.run(
         data, SMALL, folder=folder, progress=lambda *what: seen.append(what)
     )
     assert found["rows"] == record["rows"]
@@ -159,9 +153,9 @@ def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
     assert looked == {"kernels at step 20", "kernels at step 30"}
     other = dataclasses.replace(SMALL, width=8)
     with pytest.raises(ValueError, match="another run: width was 16, is 8"):
-        tracking.run(data, other, folder=folder)
+        ntk_study.run(data, other, folder=folder)
     longer = dataclasses.replace(SMALL, num_steps=40)
-    assert tracking.run(data, longer, folder=folder)["rows"][-1]["step"] == 40
+    assert ntk_study.run(data, longer, folder=folder)["rows"][-1]["step"] == 40
 
 
 @pytest.mark.slow
@@ -181,7 +175,7 @@ def test_a_run_goes_on_in_another_process(tmp_path):
 
 
 def test_divergence_is_reported(data):
-    found = tracking.run(data, dataclasses.replace(SMALL, learning_rate=1e200))
+    found = ntk_study.run(data, dataclasses.replace(SMALL, learning_rate=1e200))
     assert found["diverged"] < 10
     assert found["claims"] == {}
     told = tables.of_tracking(found)
@@ -192,30 +186,30 @@ def test_divergence_is_reported(data):
 
 def test_sparse_and_missing_features_serve(data, record):
     thin = data._replace(features=scipy.sparse.csr_array(data.features))
-    found = tracking.run(thin, SMALL)
+    found = ntk_study.run(thin, SMALL)
     for one, other in zip(found["rows"], record["rows"], strict=True):
         for a, b in zip(one["graphs"], other["graphs"], strict=True):
             assert a["kernel_labels"] == pytest.approx(b["kernel_labels"], abs=1e-5)
-    bare = tracking.inputs(data._replace(features=None), row_normalize=True)
+    bare = ntk_study.inputs(data._replace(features=None), row_normalize=True)
     np.testing.assert_array_equal(bare(jnp.eye(120)), np.eye(120))
 
 
 def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record, monkeypatch):
     monkeypatch.setattr(memory, "held", lambda: 0)
     needed = peaks.ntk(120, data.features.shape[1], SMALL.depth, 1, 0, itemsize=8)
-    found = tracking.run(data, SMALL, max_bytes=needed)
+    found = ntk_study.run(data, SMALL, max_bytes=needed)
     for one, other in zip(found["rows"], record["rows"], strict=True):
         assert one["graphs"][1]["kernel_graph"] == pytest.approx(
             other["graphs"][1]["kernel_graph"], abs=1e-6
         )
     with pytest.raises(ValueError, match="kernel of 120 nodes on 3 graphs takes about"):
-        tracking.run(data, SMALL, max_bytes=needed - 1)
+        ntk_study.run(data, SMALL, max_bytes=needed - 1)
 
 
 def test_several_tasks_are_refused(data):
     several = data._replace(labels=np.zeros((120, 2)))
     with pytest.raises(ValueError, match="has several tasks a node"):
-        tracking.run(several, SMALL)
+        ntk_study.run(several, SMALL)
 
 
 def test_claims_can_fail():
@@ -225,11 +219,11 @@ def test_claims_can_fail():
         return {"graphs": [dict(zip(names, one, strict=True)) for one in columns]}
 
     def graphs(*levels):
-        return [_tracked.Graph(None, None, None, 0.0, level) for level in levels]
+        return [_graphs.Graph(None, None, None, 0.0, level) for level in levels]
 
     def judged(last, levels, *, synthetic=False, num_test=1000):
         start = rows(falling, (0.2, 0.2, 0.2), falling)
-        return _tracked.claims(
+        return _graphs.claims(
             [start, rows(*last)],
             graphs(*levels),
             synthetic=synthetic,
@@ -260,14 +254,12 @@ def test_nothing_is_claimed_of_differences_that_chance_makes(data):
     names = ("kernel_graph", "kernel_labels", "test")
     row = {"graphs": [dict.fromkeys(names, x) for x in near]}
     start = {"graphs": [dict.fromkeys(names, x) for x in flat]}
-    graphs = [_tracked.Graph(None, None, None, 0.0, level) for level in (0.9, 0.5, 0.1)]
+    graphs = [_graphs.Graph(None, None, None, 0.0, level) for level in (0.9, 0.5, 0.1)]
     for synthetic in (True, False):
-        found = _tracked.claims(
-            [start, row], graphs, synthetic=synthetic, num_test=1000
-        )
+        found = _graphs.claims([start, row], graphs, synthetic=synthetic, num_test=1000)
         assert sum(found.values()) == synthetic  # alignment does stay high
     untrained = dataclasses.replace(SMALL, num_steps=1, every=1, learning_rate=1e-9)
-    found = tracking.run(data, untrained)["claims"]
+    found = ntk_study.run(data, untrained)["claims"]
     assert not found["training raises kernel-target alignment"]
     assert not found["more graph, better test accuracy"]
 
@@ -276,8 +268,8 @@ def test_a_set_scored_by_roc_auc_is_trained_on_its_labels_all_the_same(data, rec
     binary = data._replace(
         metric="roc_auc", labels=np.minimum(data.labels, 1), num_classes=2
     )
-    plain = tracking.run(binary._replace(metric="accuracy"), SMALL)
-    assert tracking.run(binary, SMALL)["rows"] == plain["rows"]
+    plain = ntk_study.run(binary._replace(metric="accuracy"), SMALL)
+    assert ntk_study.run(binary, SMALL)["rows"] == plain["rows"]
     assert plain["rows"] != record["rows"]
 
 
@@ -285,7 +277,7 @@ def test_a_folder_in_the_place_of_the_rows_is_refused_before_the_run(data, tmp_p
     (tmp_path / "run" / "tracking.jsonl").mkdir(parents=True)
     seen = []
     with pytest.raises(IsADirectoryError, match="is a folder, and rows"):
-        tracking.run(
+        ntk_study.run(
             data, SMALL, folder=tmp_path / "run", progress=lambda *x: seen.append(x)
         )
     assert seen == []
@@ -293,24 +285,24 @@ def test_a_folder_in_the_place_of_the_rows_is_refused_before_the_run(data, tmp_p
 
 def test_a_folder_of_other_data_or_fewer_steps_is_refused(data, tmp_path):
     folder = tmp_path / "run"
-    tracking.run(data, SMALL, folder=folder)
+    ntk_study.run(data, SMALL, folder=folder)
     other = data._replace(splits=type(data.splits)(*data.splits[:2], data.splits[1]))
     with pytest.raises(ValueError, match="another run: graphs and splits was"):
-        tracking.run(other, SMALL, folder=folder)
+        ntk_study.run(other, SMALL, folder=folder)
     fewer = dataclasses.replace(SMALL, num_steps=20)
     with pytest.raises(ValueError, match="stands at step 30, beyond num_steps 20"):
-        tracking.run(data, fewer, folder=folder)
+        ntk_study.run(data, fewer, folder=folder)
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(
         OSError, match=r"cannot be written \(.*\); choose another place"
     ):
-        tracking.run(data, SMALL, folder=file)
+        ntk_study.run(data, SMALL, folder=file)
 
 
 def test_looks_are_lines_of_json_even_where_the_loss_is_not_finite(data, tmp_path):
     wild = dataclasses.replace(SMALL, learning_rate=1e200)
-    tracking.run(data, wild, folder=tmp_path)
+    ntk_study.run(data, wild, folder=tmp_path)
     lines = (tmp_path / "tracking.jsonl").read_text().splitlines()
 
     def refuse(word):
@@ -321,8 +313,8 @@ def test_looks_are_lines_of_json_even_where_the_loss_is_not_finite(data, tmp_pat
 
 
 def test_a_zero_kernel_has_zero_eigenvalues():
-    assert _tracked.largest(np.zeros((50, 50))) == [0, 0, 0]
-    assert _tracked.largest(np.diag([3.0, 1.0])) == [3.0, 1.0]
+    assert _graphs.largest(np.zeros((50, 50))) == [0, 0, 0]
+    assert _graphs.largest(np.diag([3.0, 1.0])) == [3.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +339,7 @@ def test_settings_that_no_run_can_use_are_refused(change, message):
 
 
 def test_the_paper_has_settings_for_its_three_sets():
-    found = [tracking.settings(name) for name in ("cora", "texas", "sbm", "wisconsin")]
+    found = [ntk_study.settings(name) for name in ("cora", "texas", "sbm", "wisconsin")]
     assert [s.learning_rate for s in found] == [1e-2, 3e-4, 5e-5, 3e-4]
     assert [s.num_steps for s in found] == [50_000, 20_000, 20_000, 20_000]
 
@@ -374,9 +366,9 @@ def test_inputs_are_sparse_only_where_they_are_thin():
     )
     data = sbm.generate(0)._replace(num_nodes=50)
     found = [
-        tracking.inputs(data._replace(features=x), row_normalize=False)
+        ntk_study.inputs(data._replace(features=x), row_normalize=False)
         for x in (thin, thick)
     ]
-    assert isinstance(found[0], spmm.Matrix)
+    assert isinstance(found[0], sparse.Matrix)
     assert isinstance(found[1], jax.Array)
     np.testing.assert_array_equal(found[1], thick.toarray())

@@ -13,7 +13,7 @@ from experiments import (
     table5_heterophilic,
     trained,
 )
-from gnnrp import datasets, graph, spmm, types
+from gnnrp import datasets, graph, sparse, types
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +50,8 @@ def test_weights_decay_only_where_labels_are_few():
 def test_label_propagation_that_holds_labels_is_the_dense_iteration():
     data = datasets.load("sbm")
     adjacency = graph.normalized_adjacency(data.edges, data.num_nodes)
-    found = table1_ogb.labels_held(data, spmm.prepare(adjacency))
-    A = spmm.to_scipy(adjacency).toarray().astype(float)
+    found = table1_ogb.labels_held(data, sparse.prepare(adjacency))
+    A = sparse.to_scipy(adjacency).toarray().astype(float)
     train, val, test = (mask[0] for mask in data.splits)
     known = datasets.targets(data) * train[:, None]
     F = known

@@ -8,7 +8,7 @@ import pytest
 from generators import C, N, adjacency, split, targets, unchecked, world
 
 from gnnrp import metrics
-from gnnrp.kernels import empirical
+from gnnrp.kernels.ntk import empirical
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import exact, residual, similarity
 

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gnnrp import cli, datasets, graph, metrics, spmm, tables, wide
+from gnnrp import cli, datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment, gntk
+from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import tables
 
-SMALL = wide.Settings(depths=(1, 2), num_steps=50)
+SMALL = gntk_study.GNTKSettings(depths=(1, 2), num_steps=50)
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +27,12 @@ def data():
 @pytest.fixture(scope="module")
 def record(data):
     with jax.numpy_dtype_promotion("standard"):
-        return wide.run(data, SMALL)
+        return gntk_study.run(data, SMALL)
 
 
 def theta_of(data, depth):
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    return np.asarray(gntk.gcn(matrix, wide.inputs(data), depth=depth).ntk)
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    return np.asarray(gntk.gcn(matrix, gntk_study.inputs(data), depth=depth).ntk)
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -66,8 +68,8 @@ def test_the_end_is_kernel_regression(data, record, at):
 def test_alignments_are_centered_with_the_graph_and_all_labels(data, record):
     row = record["depths"][1]
     theta = theta_of(data, 2)
-    matrix = spmm.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    A = np.asarray(spmm.matmul(matrix, jnp.eye(data.num_nodes)))
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    A = np.asarray(sparse.matmul(matrix, jnp.eye(data.num_nodes)))
     same = (data.labels[:, None] == data.labels) * 1.0
     for name, other in (("graph", np.linalg.matrix_power(A, 4)), ("labels", same)):
         expected = alignment.alignment(theta, other, centered=True)
@@ -85,17 +87,17 @@ def test_the_record_names_the_best_depth_and_what_stands_beside(record):
 
 def test_without_features_inputs_are_one_hot(data):
     bare = data._replace(features=None)
-    np.testing.assert_array_equal(wide.inputs(bare), np.eye(data.num_nodes))
+    np.testing.assert_array_equal(gntk_study.inputs(bare), np.eye(data.num_nodes))
 
 
 def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
     with pytest.raises(
         ValueError, match=r"of 120 nodes takes about .* 0.0 MB are left"
     ):
-        wide.run(data, SMALL, max_bytes=1000)
+        gntk_study.run(data, SMALL, max_bytes=1000)
     big = data._replace(num_nodes=10**6)
     with pytest.raises(ValueError, match="of 1,000,000 nodes takes about"):
-        wide.run(big, SMALL)
+        gntk_study.run(big, SMALL)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
 )
 def test_settings_that_make_no_network_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        wide.Settings(**change)
+        gntk_study.GNTKSettings(**change)
 
 
 def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, data):

@@ -13,8 +13,10 @@ import miniatures
 import numpy as np
 import pytest
 
-from gnnrp import _writing, checkpoints, cli, datasets, shards
+from gnnrp import cli, datasets
 from gnnrp.datasets import sbm
+from gnnrp.distributed import shards
+from gnnrp.runtime import atomic_files, checkpoints
 from tests.conftest import lacking
 
 COMMANDS = (
@@ -66,26 +68,26 @@ def test_a_figure_needs_the_name_of_a_picture(name, reason, tmp_path, capsys):
 
 
 def test_trying_a_folder_leaves_nothing_and_makes_nothing(tmp_path):
-    _writing.try_folder(tmp_path)
-    _writing.try_folder(tmp_path / "a" / "b")
+    atomic_files.try_folder(tmp_path)
+    atomic_files.try_folder(tmp_path / "a" / "b")
     assert not list(tmp_path.iterdir())
 
 
 def test_names_as_long_as_they_can_be_are_written(tmp_path):
     path = tmp_path / ("x" * 255)
-    _writing.write(path, b"whole")
+    atomic_files.write(path, b"whole")
     assert path.read_bytes() == b"whole"
     with pytest.raises(OSError, match=r"cannot be written .*name too long"):
-        _writing.write(tmp_path / ("x" * 256), b"")
+        atomic_files.write(tmp_path / ("x" * 256), b"")
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, "No room")])
 def test_what_is_not_written_to_its_end_is_not_there(stop, tmp_path, monkeypatch):
     path = tmp_path / "record.json"
-    _writing.write(path, b"old")
+    atomic_files.write(path, b"old")
     monkeypatch.setattr("pathlib.Path.replace", raising(stop))
     with pytest.raises((KeyboardInterrupt, OSError)) as caught:
-        _writing.write(path, b"new")
+        atomic_files.write(path, b"new")
     if isinstance(stop, OSError):
         told = (
             f"{str(path)!r} cannot be written (No room); make room, or choose another"
@@ -107,11 +109,11 @@ def test_what_a_kill_leaves_is_known_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.replace", raising(KeyboardInterrupt))
     monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
     with pytest.raises(KeyboardInterrupt):
-        _writing.write(tmp_path / "record.json", b"whole")
+        atomic_files.write(tmp_path / "record.json", b"whole")
     (left,) = tmp_path.iterdir()
-    assert _writing.is_half(left.name)
+    assert atomic_files.is_half(left.name)
     for name in ("record.json", ".record.json", "0.half", f"{left.name}.npz"):
-        assert not _writing.is_half(name)
+        assert not atomic_files.is_half(name)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are of POSIX")
@@ -120,7 +122,7 @@ def test_a_file_has_the_permissions_that_the_user_wants(tmp_path, monkeypatch):
     try:
         with monkeypatch.context() as patch:  # other threads would have it, too
             patch.setattr("os.umask", lambda _: pytest.fail("changed"))
-            _writing.write(tmp_path / "x", b"")
+            atomic_files.write(tmp_path / "x", b"")
     finally:
         os.umask(before)
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
@@ -201,7 +203,8 @@ def test_a_figure_that_does_not_fit_costs_no_table(on_small_disk):
 
 def test_a_checkpoint_that_does_not_fit_leaves_the_last_one_in_use(on_small_disk):
     code = (
-        "import numpy as np\nfrom pathlib import Path\nfrom gnnrp import checkpoints\n"
+        "import numpy as np\nfrom pathlib import Path\n"
+        "from gnnrp.runtime import checkpoints\n"
         "kept = np.random.default_rng(0).random(4000)\n"
         "checkpoints.save(Path('run'), 1, kept, {})\n"
         "leave(taken() // 2)\n"
@@ -326,15 +329,21 @@ def test_parts_and_checkpoints_that_are_no_folders_are_refused(tmp_path):
 def test_a_sealed_folder_is_refused_once_one_of_its_files_changes(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "x").write_bytes(np.arange(3).tobytes())
-    with pytest.raises(_writing.DamagedError, match="it has no manifest"):
-        _writing.unseal(tmp_path)
-    _writing.seal(tmp_path, step=3)
-    assert _writing.unseal(tmp_path, step=3)["step"] == 3
-    with pytest.raises(_writing.DamagedError, match="is not the one that was written"):
-        _writing.unseal(tmp_path, step=4)
+    with pytest.raises(atomic_files.DamagedError, match="it has no manifest"):
+        atomic_files.unseal(tmp_path)
+    atomic_files.seal(tmp_path, step=3)
+    assert atomic_files.unseal(tmp_path, step=3)["step"] == 3
+    with pytest.raises(
+        atomic_files.DamagedError, match="is not the one that was written"
+    ):
+        atomic_files.unseal(tmp_path, step=4)
     (tmp_path / "deep" / "x").write_bytes(np.arange(1, 4).tobytes())
-    with pytest.raises(_writing.DamagedError, match="'deep/x' is not the file that"):
-        _writing.unseal(tmp_path)
+    with pytest.raises(
+        atomic_files.DamagedError, match="'deep/x' is not the file that"
+    ):
+        atomic_files.unseal(tmp_path)
     (tmp_path / "deep" / "x").unlink()
-    with pytest.raises(_writing.DamagedError, match="'deep/x' is missing, new or of"):
-        _writing.unseal(tmp_path)
+    with pytest.raises(
+        atomic_files.DamagedError, match="'deep/x' is missing, new or of"
+    ):
+        atomic_files.unseal(tmp_path)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from gnnrp import _text
+from gnnrp.runtime import safe_text
 
 # JAX and scipy are imported by the commands that need them, so that help is instant.
 
@@ -61,7 +61,7 @@ class OnData:
 
     def max_bytes(self) -> int | None:
         """Return --max-memory in bytes, None if it is left out."""
-        from gnnrp import memory
+        from gnnrp.runtime import memory
 
         return None if self.max_memory is None else memory.parse(self.max_memory)
 
@@ -71,9 +71,10 @@ class OnData:
         Raises:
             ValueError: either of these.
         """
-        from gnnrp import _checks, datasets
+        from gnnrp import datasets
+        from gnnrp.runtime import checks
 
-        _checks.one_of("dataset", self.dataset, datasets.names())
+        checks.one_of("dataset", self.dataset, datasets.names())
         if self.dataset == "sbm" and self.data_dir is not None:
             msg = (
                 "--data-dir has no part in the generated 'sbm'; name a set by --dataset"
@@ -108,11 +109,11 @@ def check_device() -> None:
         jax.devices()
     except (AssertionError, RuntimeError) as error:  # the first without a reason
         platforms = os.environ.get("JAX_PLATFORMS", "")
-        reason = _text.line(str(error) or "no such device was found", 150)
+        reason = safe_text.line(str(error) or "no such device was found", 150)
         msg = (
             "JAX cannot start a device of "
-            f"JAX_PLATFORMS={_text.line(platforms, 40)!r} ({reason}); unset it, or set "
-            "JAX_PLATFORMS=cpu"
+            f"JAX_PLATFORMS={safe_text.line(platforms, 40)!r} ({reason}); unset it, "
+            "or set JAX_PLATFORMS=cpu"
         )
         raise ValueError(msg) from error
 
@@ -120,7 +121,7 @@ def check_device() -> None:
 def _tell_differing(dataset: Any) -> None:
     """Print where a data set differs from the paper's, such as in its nodes."""
     from gnnrp import datasets
-    from gnnrp.commands import streams
+    from gnnrp.runtime import streams
 
     for what, (here, there) in datasets.differing(dataset).items():
         if what != "num_features" or dataset.features is not None:
@@ -157,12 +158,12 @@ class Kept(OnData):
                 msg = "--checkpoint-seconds needs --folder, where checkpoints go"
                 raise ValueError(msg)
             return
-        from gnnrp import _checks, _writing
+        from gnnrp.runtime import atomic_files, checks
 
-        _checks.at_least("checkpoint_seconds", self.checkpoint_seconds, 0)
-        from gnnrp import checkpoints
+        checks.at_least("checkpoint_seconds", self.checkpoint_seconds, 0)
+        from gnnrp.runtime import checkpoints
 
-        _writing.try_folder(self.folder)
+        atomic_files.try_folder(self.folder)
         if not self.resume and checkpoints.started(self.folder / CHECKPOINTS):
             msg = (
                 f"{str(self.folder)!r} holds a run; go on with it by --resume, or "
@@ -192,7 +193,7 @@ def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
 
 def _figure_path(path: Path) -> tuple[Path, str | None]:
     """Return the path behind symbolic links, and why no figure can be written there."""
-    from gnnrp import _writing
+    from gnnrp.runtime import atomic_files
 
     if path.is_symlink():
         path = Path(os.path.realpath(path))
@@ -212,6 +213,6 @@ def _figure_path(path: Path) -> tuple[Path, str | None]:
         return path, "it is not a regular file"
     if mode is not None and not os.access(path, os.W_OK):
         return path, "it may not be written"
-    if error := _writing.obstacle(path.parent):
+    if error := atomic_files.obstacle(path.parent):
         return path, f"its folder cannot be written ({error.strerror})"
     return path, None

@@ -3,8 +3,8 @@
 import dataclasses
 from pathlib import Path
 
-from gnnrp.commands import streams
-from gnnrp.commands.progress import Bar
+from gnnrp.runtime import json_files, streams
+from gnnrp.runtime.progress import Bar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,14 +22,15 @@ class Datasets:
 
     def run(self) -> None:
         """Look for the files, read those that are here, and print."""
-        from gnnrp import datasets, records, tables
-        from gnnrp.datasets import _search
+        from gnnrp import datasets
+        from gnnrp.datasets import cache
+        from gnnrp.studies import tables
 
-        _search.bases(self.data_dir)  # or every line would say what is wrong with it
+        cache.bases(self.data_dir)  # or every line would say what is wrong with it
         names, rows = datasets.names(), []
         with Bar(quiet=self.quiet) as progress:
             for done, name in enumerate(names):
                 progress("data sets", done, len(names))
                 rows.append(tables.dataset_row(name, self.data_dir))
         found = {"datasets": rows}
-        streams.show(records.dumps(found) if self.json else tables.of_datasets(rows))
+        streams.show(json_files.dumps(found) if self.json else tables.of_datasets(rows))

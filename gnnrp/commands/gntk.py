@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Literal
 
-from gnnrp.commands import streams
 from gnnrp.commands._shared import OnData, Precision, target_path
-from gnnrp.commands.progress import Bar
+from gnnrp.runtime import json_files, streams
+from gnnrp.runtime.progress import Bar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +39,14 @@ class Gntk(OnData):
 
         import jax
 
-        from gnnrp import records, tables, wide
+        from gnnrp.studies import gntk as gntk_study
+        from gnnrp.studies import tables
 
         self.check_dataset()
         if self.bias == "none" and self.bias_std != Gntk.bias_std:
             msg = "--bias-std needs a bias: --bias before, or --bias after"
             raise ValueError(msg)
-        settings = wide.Settings(
+        settings = gntk_study.GNTKSettings(
             self.depths, self.activation, self.bias, self.bias_std, self.num_steps
         )
         max_bytes = self.max_bytes()
@@ -56,12 +57,17 @@ class Gntk(OnData):
             jax.enable_x64(True) if wide_floats else nullcontext(),
             Bar(quiet=self.quiet) as progress,
         ):
-            record = wide.run(dataset, settings, max_bytes=max_bytes, progress=progress)
-        streams.show(records.dumps(record) if self.json else tables.of_depths(record))
+            record = gntk_study.run(
+                dataset, settings, max_bytes=max_bytes, progress=progress
+            )
+        streams.show(
+            json_files.dumps(record) if self.json else tables.of_depths(record)
+        )
         if target is None:
             return
-        from gnnrp import _writing, plotting
+        from gnnrp import plotting
+        from gnnrp.runtime import atomic_files
 
-        _writing.write(target, plotting.png(plotting.depths(record)))
+        atomic_files.write(target, plotting.png(plotting.depths(record)))
         if not self.json:
             streams.show(f"\nFigure: {target}")

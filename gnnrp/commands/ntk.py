@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from gnnrp.commands import streams
 from gnnrp.commands._shared import (
     Kept,
     OptionalFloat,
@@ -11,7 +10,8 @@ from gnnrp.commands._shared import (
     setting,
     target_path,
 )
-from gnnrp.commands.progress import Bar
+from gnnrp.runtime import json_files, streams
+from gnnrp.runtime.progress import Bar
 
 Manner = Literal["directed", "undirected"]
 Reduce = Literal["trace", "sum", "pseudo"]
@@ -55,8 +55,9 @@ class Ntk(Kept):
 
     def run(self) -> None:
         """Load, train, and print."""
-        from gnnrp import records, tables, tracking
         from gnnrp.datasets import sbm
+        from gnnrp.studies import ntk as ntk_study
+        from gnnrp.studies import tables
 
         self.check_dataset()
         self.check_folder()
@@ -68,7 +69,7 @@ class Ntk(Kept):
             return sbm.generate(self.seed, homophilic_fraction=share)
 
         with Bar(quiet=self.quiet) as progress:
-            record = tracking.run(
+            record = ntk_study.run(
                 dataset,
                 settings,
                 family=mixed if dataset.name == "sbm" else None,
@@ -77,19 +78,22 @@ class Ntk(Kept):
                 max_bytes=max_bytes,
                 progress=progress,
             )
-        streams.show(records.dumps(record) if self.json else tables.of_tracking(record))
+        streams.show(
+            json_files.dumps(record) if self.json else tables.of_tracking(record)
+        )
         if target is None:
             return
-        from gnnrp import _writing, plotting
+        from gnnrp import plotting
+        from gnnrp.runtime import atomic_files
 
-        _writing.write(target, plotting.png(plotting.evolution(record)))
+        atomic_files.write(target, plotting.png(plotting.evolution(record)))
         if not self.json:
             streams.show(f"\nFigure: {target}")
 
     def _settings(self, name: str) -> Any:
-        from gnnrp import tracking
+        from gnnrp.studies import ntk as ntk_study
 
-        chosen = tracking.settings(name)
+        chosen = ntk_study.settings(name)
         names = {field.name for field in dataclasses.fields(chosen)}
         given: dict[str, Any] = dict(QUICK) if self.quick else {}
         given |= {

@@ -4,9 +4,9 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnrp.commands import streams
 from gnnrp.commands._shared import OnData
-from gnnrp.commands.progress import Bar
+from gnnrp.runtime import streams
+from gnnrp.runtime.progress import Bar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,8 @@ class Partition:
 
     def run(self) -> None:
         """Load, cut, write, and print what came out."""
-        from gnnrp import _writing, shards
+        from gnnrp.distributed import shards
+        from gnnrp.runtime import atomic_files
 
         data = OnData(
             self.dataset,
@@ -53,7 +54,7 @@ class Partition:
         )
         data.check_dataset()
         part = None if self.part_of is None else part_of(self.part_of)
-        _writing.try_folder(self.folder)
+        atomic_files.try_folder(self.folder)
         dataset = data.load_dataset()
         with Bar(quiet=self.quiet) as progress:
             table = shards.write(
@@ -73,16 +74,16 @@ def part_of(path: Path) -> "Int[np.ndarray, ' n']":
         OSError: the file cannot be read.
         ValueError: it has something else than a whole number a line.
     """
-    from gnnrp.datasets import _files, _text
+    from gnnrp.datasets import raw_files, text_tables
 
     try:
-        return _text.table(_files.stated(path), 1)[:, 0]
+        return text_tables.table(raw_files.stated(path), 1)[:, 0]
     except OSError as error:
         cause = error.__cause__ or error
         reason = getattr(cause, "strerror", None) or cause
         msg = f"--part-of: {path} cannot be read ({reason})"
         raise type(error)(msg) from error
-    except _files.TooLargeError as error:
+    except raw_files.TooLargeError as error:
         msg = f"--part-of: {error}"
         raise ValueError(msg) from error
     except ValueError as error:

@@ -8,7 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from gnnrp.commands import streams
 from gnnrp.commands._shared import (
     CHECKPOINTS,
     Kept,
@@ -19,7 +18,9 @@ from gnnrp.commands._shared import (
     setting,
     target_path,
 )
-from gnnrp.commands.progress import Bar
+from gnnrp.runtime import json_files, streams
+from gnnrp.runtime.progress import Bar
+from gnnrp.studies import sharded_rp
 
 Kernel = Literal["gaussian", "laplacian", "linear", "polynomial", "sigmoid", "none"]
 Loss = Literal["squared", "absolute", "sigmoid", "softmax"]
@@ -89,7 +90,8 @@ class Rp(Kept):
                 "(gnnrp partition)"
             )
             raise ValueError(msg)
-        from gnnrp import pipeline, records, tables
+        from gnnrp.studies import rp as rp_study
+        from gnnrp.studies import tables
 
         self.check_dataset()
         self.check_folder()
@@ -102,7 +104,7 @@ class Rp(Kept):
             self.dataset, has_features=dataset.features is not None
         )
         with Bar(quiet=self.quiet) as progress:
-            result = pipeline.run(
+            result = rp_study.run(
                 dataset,
                 settings,
                 load_seconds=loaded,
@@ -114,14 +116,15 @@ class Rp(Kept):
         record = result.record
         for warning in tables.warnings(record, dataset):
             streams.tell(f"gnnrp: {warning}")
-        streams.show(records.dumps(record) if self.json else tables.of_run(record))
+        streams.show(json_files.dumps(record) if self.json else tables.of_run(record))
         if target is None:
             return
-        from gnnrp import _writing, plotting
+        from gnnrp import plotting
+        from gnnrp.runtime import atomic_files
 
         found = result.trajectory
         figure = plotting.learning_curve(record, found.val, found.test)
-        _writing.write(target, plotting.png(figure))
+        atomic_files.write(target, plotting.png(figure))
         if not self.json:
             streams.show(f"\nLearning curve: {target}")
 
@@ -151,11 +154,11 @@ class Rp(Kept):
                 settings, _ = self.prepare_shards()
                 result = self.compute_shards(settings, update)
             else:
-                from gnnrp import _checks
-                from gnnrp.commands import _supervisor
+                from gnnrp.distributed import supervision
+                from gnnrp.runtime import checks
 
-                _checks.inside("partner_seconds", self.partner_seconds, 1, 86_400)
-                result = _supervisor.run(self, self.hosts, self.host, update)
+                checks.inside("partner_seconds", self.partner_seconds, 1, 86_400)
+                result = supervision.run(self, self.hosts, self.host, update)
         if result is None:  # the first process prints
             return
         for warning in result["warnings"]:
@@ -169,7 +172,7 @@ class Rp(Kept):
             ValueError: no parts, or settings out of range.
         """
         assert self.shards is not None
-        from gnnrp import shards
+        from gnnrp.distributed import shards
 
         table = shards.contents(self.shards)
         settings = self._settings(table["dataset"], has_features=False)
@@ -190,13 +193,13 @@ class Rp(Kept):
         """Run on a graph in parts, and return what to print.
 
         Raises:
-            ValueError: what ``shards.run`` refuses; a run in the folder.
+            ValueError: what ``sharded_rp.run`` refuses; a run in the folder.
         """
         assert self.shards is not None
-        from gnnrp import records, shards, tables
+        from gnnrp.studies import tables
 
         self.check_folder()
-        record = shards.run(
+        record = sharded_rp.run(
             self.shards,
             settings,
             kept=self.folder and self.folder / CHECKPOINTS,
@@ -207,12 +210,12 @@ class Rp(Kept):
         growth = tables.growth(record["report"])
         return {
             "warnings": [growth] if growth else [],
-            "text": records.dumps(record) if self.json else tables.of_run(record),
+            "text": json_files.dumps(record) if self.json else tables.of_run(record),
         }
 
     def _settings(self, name: str, *, has_features: bool) -> Any:
-        from gnnrp import presets
         from gnnrp.kernels import features
+        from gnnrp.studies import presets
 
         # What was published for a kernel does not fit the graph alone.
         has_kernel = has_features and self.kernel != "none"

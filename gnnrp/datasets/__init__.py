@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from gnnrp import _checks
-from gnnrp.datasets import _search, heterophilous, ogb, sbm, splits, webkb
+from gnnrp.datasets import cache, heterophilous, ogb, sbm, splits, webkb
 from gnnrp.datasets.catalog import SOURCES, Source
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.datasets.statistics import (
@@ -22,6 +21,7 @@ from gnnrp.datasets.statistics import (
     published,
     statistics,
 )
+from gnnrp.runtime import checks
 from gnnrp.types import Split
 
 __all__ = [
@@ -59,8 +59,8 @@ def find(name: str, root: str | os.PathLike[str] | None = None) -> Path | None:
     Raises:
         ValueError: there is no dataset of that name.
     """
-    _checks.one_of("dataset", name, SOURCES)
-    found = _search.locate(name, root)
+    checks.one_of("dataset", name, SOURCES)
+    found = cache.locate(name, root)
     return found[1] if found else None
 
 
@@ -90,7 +90,7 @@ def load(
         seed: of splits where none are published, and of "sbm".
         progress: report downloads on standard error.
         max_bytes: limit of all that this process holds while it reads; that of the
-            container or machine if left out, see ``memory``.
+            container or machine if left out, see ``runtime.memory``.
 
     Raises:
         ValueError: there is no dataset of that name, or a file is damaged or too large.
@@ -101,14 +101,14 @@ def load(
         >>> data.num_nodes, data.splits.train.shape
         (2000, (1, 2000))
     """
-    _checks.one_of("dataset", name, SOURCES)
-    seed = _checks.count("seed", seed, 0)
+    checks.one_of("dataset", name, SOURCES)
+    seed = checks.count("seed", seed, 0)
     if name == "sbm":
         return sbm.generate(seed, homophilic_fraction=DEMO_FRACTION)
-    found = _search.locate(name, root)
+    found = cache.locate(name, root)
     if not found and not download:
-        _search.refuse(name, root)
-    source, folder = found or _search.fetch(name, root, progress=progress)
+        cache.refuse(name, root)
+    source, folder = found or cache.fetch(name, root, progress=progress)
     return _read(source, folder, name, seed, max_bytes)
 
 
@@ -119,8 +119,8 @@ def with_split(dataset: Dataset, index: int) -> Dataset:
         ValueError: it has no such split.
         TypeError: no data set.
     """
-    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
-    index = _checks.count("split", index, 0, len(dataset.splits.train) - 1)
+    checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
+    index = checks.count("split", index, 0, len(dataset.splits.train) - 1)
     return dataset._replace(
         splits=Split(*(part[index : index + 1] for part in dataset.splits))
     )
@@ -145,9 +145,9 @@ def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
             one.
         TypeError: no data set.
     """
-    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
+    checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     labels = dataset.labels
-    _checks.plain("labels", labels)
+    checks.plain("labels", labels)
     if labels.ndim == 2:
         return labels.astype(np.float32)
     if dataset.metric == "roc_auc":

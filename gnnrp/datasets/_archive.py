@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gnnrp import _disk
+from gnnrp.runtime import folders
 
 INSTALL = "pip install 'gnnrp[ogb]'"
 TIMEOUT = 60.0  # seconds without a byte
@@ -45,7 +45,7 @@ def fetch(url: str, target: Path, files: tuple[str, ...], *, progress: bool) -> 
     from ogb.utils import url as of_ogb  # pyright: ignore[reportMissingImports]
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _disk.scratch(target.parent) as folder:
+    with folders.scratch(target.parent) as folder:
         archive = _download(of_ogb, url, str(folder), progress=progress)
         of_ogb.extract_zip(str(archive), str(folder), log=False)
         unpacked = Path(folder, Path(url).stem)

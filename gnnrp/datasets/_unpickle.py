@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Num
 
-from gnnrp import _checks
+from gnnrp.runtime import checks
 
 MAX_OPERATIONS = 1 << 21  # the largest published file has 178,216
 MAX_STACK = 1 << 16  # pickle writes 1,000 items at once
@@ -198,7 +198,7 @@ def _are_scalars(items: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _push_global(machine: _Machine, argument: str) -> None:
-    name = _checks.shown(argument[:80].replace(" ", "."))
+    name = checks.shown(argument[:80].replace(" ", "."))
     _require(argument in STAND_INS, f"it asks for {name}, which is not allowed,")
     machine.stack.append(STAND_INS[argument])
 
@@ -293,7 +293,7 @@ def dense(array: object) -> Num[np.ndarray, "..."]:
     state = dtype.state if isinstance(dtype.state, tuple) else ()
     byte_order = state[1] if len(state) > 1 else None
     if not isinstance(code, str) or code not in DTYPES or byte_order not in ("<", ">"):
-        found = _checks.shown(code[:80]) if isinstance(code, str) else "none"
+        found = checks.shown(code[:80]) if isinstance(code, str) else "none"
         msg = f"an array has dtype {found} or no byte order"
         raise ValueError(msg)
     if not is_shape(shape, (1, 2)):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from gnnrp.datasets import _csr, _files, _validate, splits
+from gnnrp.datasets import _validate, csr, raw_files, splits
 from gnnrp.datasets.dataset import Dataset
 
 FILES = {
@@ -40,7 +40,7 @@ def read(
         folder: where the file is.
         name: computers, photo, cs or physics.
         seed: of the splits.
-        max_bytes: limit of all that this process holds; see ``memory``.
+        max_bytes: limit of all that this process holds; see ``runtime.memory``.
 
     Raises:
         ValueError: the file is damaged or too large.
@@ -48,9 +48,9 @@ def read(
     Source: Shchur et al. 2018.
     """
     file = FILES[name]
-    content = _files.contents(folder, [file], max_bytes)
-    with _files.reading(folder / file, "co-purchase or co-author"):
-        arrays = _files.members(content[file], MEMBERS)
+    content = raw_files.contents(folder, [file], max_bytes)
+    with raw_files.reading(folder / file, "co-purchase or co-author"):
+        arrays = raw_files.members(content[file], MEMBERS)
         labels, num_classes = _validate.class_ids(arrays["labels"])
         num_nodes = len(labels)
         content[file].reserve(splits.num_bytes(num_nodes, NUM_SPLITS))
@@ -74,7 +74,7 @@ def read(
         splits=splits.random(labels, NUM_SPLITS, FRACTIONS, seed),
         metric="accuracy",
         edge_convention="both",
-        files=_files.digests(content),
+        files=raw_files.digests(content),
         folder=str(folder),
     )
 
@@ -86,7 +86,7 @@ def _matrix(
     if len(shape) != 2:
         msg = f"member {name}_shape holds {len(shape)} numbers, expected 2"
         raise ValueError(msg)
-    return _csr.checked(
+    return csr.checked(
         arrays[f"{name}_data"],
         arrays[f"{name}_indices"],
         arrays[f"{name}_indptr"],

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gnnrp.datasets import _files, _text, _validate, splits
+from gnnrp.datasets import _validate, raw_files, splits, text_tables
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.types import Split
 
@@ -25,7 +25,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     Args:
         folder: where the file is.
         name: of the dataset; the file's has an underscore for a hyphen.
-        max_bytes: limit of all that this process holds; see ``memory``.
+        max_bytes: limit of all that this process holds; see ``runtime.memory``.
 
     Raises:
         ValueError: the file is damaged or too large.
@@ -33,9 +33,9 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     Source: Platonov et al. 2023; Texas, Cornell, Wisconsin: Pei et al. 2020.
     """
     file = f"{name.replace('-', '_')}.npz"
-    content = _files.contents(folder, [file], max_bytes)
-    with _files.reading(folder / file, "heterophilous graph"):
-        arrays = _files.members(content[file], MEMBERS)
+    content = raw_files.contents(folder, [file], max_bytes)
+    with raw_files.reading(folder / file, "heterophilous graph"):
+        arrays = raw_files.members(content[file], MEMBERS)
         labels, num_classes = _validate.class_ids(arrays["node_labels"])
         features = _validate.features(arrays["node_features"])
         if len(features) != len(labels):
@@ -57,7 +57,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
         splits=split,
         metric="roc_auc" if name in ROC_AUC else "accuracy",
         edge_convention="once",
-        files=_files.digests(content),
+        files=raw_files.digests(content),
         folder=str(folder),
     )
 
@@ -74,19 +74,19 @@ def read_csv(
         folder: where the files are.
         name: of the dataset they belong to; they do not say it.
         seed: of the splits.
-        max_bytes: limit of all that this process holds; see ``memory``.
+        max_bytes: limit of all that this process holds; see ``runtime.memory``.
 
     Raises:
         ValueError: a file is damaged or too large.
     """
-    content = _files.contents(folder, ["edges.csv", "labels.csv"], max_bytes)
+    content = raw_files.contents(folder, ["edges.csv", "labels.csv"], max_bytes)
     edge_file, label_file = content.values()
-    with _files.reading(folder / "labels.csv", "label"):
-        found = _text.table(label_file, 1, header=b"label")[:, 0]
+    with raw_files.reading(folder / "labels.csv", "label"):
+        found = text_tables.table(label_file, 1, header=b"label")[:, 0]
         labels, num_classes = _validate.class_ids(found)
         label_file.reserve(splits.num_bytes(len(labels), NUM_SPLITS))
-    with _files.reading(folder / "edges.csv", "edge"):
-        pairs = _text.table(edge_file, 2, header=b"source,target", copies=1)
+    with raw_files.reading(folder / "edges.csv", "edge"):
+        pairs = text_tables.table(edge_file, 2, header=b"source,target", copies=1)
         edges = _validate.edges(pairs, len(labels))
         del pairs
     return Dataset(
@@ -99,6 +99,6 @@ def read_csv(
         splits=splits.random(labels, NUM_SPLITS, FRACTIONS, seed),
         metric="accuracy",
         edge_convention="once",
-        files=_files.digests(content),
+        files=raw_files.digests(content),
         folder=str(folder),
     )

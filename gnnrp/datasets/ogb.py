@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from gnnrp.datasets import _files, _text, _validate, splits
-from gnnrp.datasets._files import File
+from gnnrp.datasets import _validate, raw_files, splits, text_tables
 from gnnrp.datasets.dataset import Dataset
+from gnnrp.datasets.raw_files import File
 
 SPLITS = {"arxiv": "time", "proteins": "species", "products": "sales_ranking"}
 FEATURES = "raw/node-feat.csv.gz"
@@ -35,7 +35,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
         folder: what OGB calls the dataset's folder, with ``raw`` and ``split`` in it.
         name: arxiv (directed citations), proteins (112 binary tasks; each node has the
             mean of its edges' features) or products.
-        max_bytes: limit of all that this process holds; see ``memory``.
+        max_bytes: limit of all that this process holds; see ``runtime.memory``.
 
     Raises:
         ValueError: a file is damaged, too large, or does not fit the others.
@@ -44,35 +44,35 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     """
     stored = EDGE_FEATURES if name == "proteins" else FEATURES
     names = [*required(name), *([stored] if (folder / stored).exists() else [])]
-    content = _files.contents(folder, names, max_bytes)
+    content = raw_files.contents(folder, names, max_bytes)
     edge_file, label_file, *count_files = names[:4]
     counts = []
     for file in count_files:
-        with _files.reading(folder / file, "OGB count"):
+        with raw_files.reading(folder / file, "OGB count"):
             # Of one graph: a line with one number.
-            (found,) = _text.table(content[file], 1, max_rows=1).ravel().tolist()
+            (found,) = text_tables.table(content[file], 1, max_rows=1).ravel().tolist()
             counts.append(found)
-    with _files.reading(folder / label_file, "OGB label"):
+    with raw_files.reading(folder / label_file, "OGB label"):
         labels, num_classes = _labels(content[label_file], name, counts[0])
         _expect("labels", len(labels), counts[0])
-    with _files.reading(folder / edge_file, "OGB edge"):
-        pairs = _text.table(content[edge_file], 2, max_rows=counts[1], copies=1)
+    with raw_files.reading(folder / edge_file, "OGB edge"):
+        pairs = text_tables.table(content[edge_file], 2, max_rows=counts[1], copies=1)
         edges = _validate.edges(pairs, len(labels))
         del pairs
         _expect("edges", edges.shape[1], counts[1])
     features = None
     if stored in content:
-        with _files.reading(folder / stored, "OGB feature"):
+        with raw_files.reading(folder / stored, "OGB feature"):
             features = _features(content[stored], stored, edges, counts)
     index = []
     for file in names[4:7]:
-        with _files.reading(folder / file, "OGB split"):
-            found = _text.table(content[file], 1, max_rows=len(labels), copies=1)
+        with raw_files.reading(folder / file, "OGB split"):
+            found = text_tables.table(content[file], 1, max_rows=len(labels), copies=1)
             index.append(found[:, 0])
             if not index[-1].size:  # an empty gzip file unpacks without complaint
                 msg = "it lists no node"
                 raise ValueError(msg)
-    with _files.reading(folder / "split", "OGB split"):
+    with raw_files.reading(folder / "split", "OGB split"):
         split = splits.public(len(labels), *index)
         _validate.masks(split, labels)
     return Dataset(
@@ -85,7 +85,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
         splits=split,
         metric="roc_auc" if name == "proteins" else "accuracy",
         edge_convention="lines" if name == "arxiv" else "once",
-        files=_files.digests(content),
+        files=raw_files.digests(content),
         folder=str(folder),
     )
 
@@ -94,8 +94,10 @@ def _labels(
     content: File, name: str, num_nodes: int
 ) -> tuple[Int[np.ndarray, " n"] | Float[np.ndarray, "n q"], int]:
     if name != "proteins":
-        return _validate.class_ids(_text.table(content, 1, max_rows=num_nodes)[:, 0])
-    tasks = _text.table(content, floats=True, max_rows=num_nodes, copies=1)
+        return _validate.class_ids(
+            text_tables.table(content, 1, max_rows=num_nodes)[:, 0]
+        )
+    tasks = text_tables.table(content, floats=True, max_rows=num_nodes, copies=1)
     if not (np.isin(tasks, (0, 1)) | np.isnan(tasks)).all():
         msg = "a label of a binary task is neither 0, 1 nor nan"
         raise ValueError(msg)
@@ -106,7 +108,7 @@ def _features(
     content: File, file: str, edges: Int[np.ndarray, "2 e"], counts: list[int]
 ) -> Float[np.ndarray, "n d"]:
     num_rows = counts[file == EDGE_FEATURES]
-    found = _text.table(content, floats=True, max_rows=num_rows, copies=1)
+    found = text_tables.table(content, floats=True, max_rows=num_rows, copies=1)
     found = _validate.features(found)
     _expect("rows", len(found), num_rows)
     return _mean_of_edges(found, edges, counts[0]) if file == EDGE_FEATURES else found

@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Int
 
-from gnnrp.datasets import _csr, _files, _text, _unpickle, _validate, splits
-from gnnrp.datasets._files import File
+from gnnrp.datasets import _unpickle, _validate, csr, raw_files, splits, text_tables
 from gnnrp.datasets.dataset import Dataset
+from gnnrp.datasets.raw_files import File
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 NUM_VAL = 500  # of the public split
@@ -27,7 +27,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     Args:
         folder: where the files are.
         name: cora, citeseer or pubmed.
-        max_bytes: limit of all that this process holds; see ``memory``.
+        max_bytes: limit of all that this process holds; see ``runtime.memory``.
 
     Raises:
         ValueError: a file is damaged, hostile, too large or does not fit the others.
@@ -36,18 +36,18 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     them, the 1,000 of ``test.index``.
     """
     names = [f"ind.{name}.{part}" for part in PARTS]
-    files = _files.contents(folder, names, max_bytes)
+    files = raw_files.contents(folder, names, max_bytes)
     loaded = {}
     for part, file in zip(PARTS, files.values(), strict=True):
-        with _files.reading(file.path, FORMAT):
+        with raw_files.reading(file.path, FORMAT):
             loaded[part] = _PARSERS.get(part, _one_hot)(file)
-    with _files.reading(folder / f"ind.{name}.test.index", FORMAT):
+    with raw_files.reading(folder / f"ind.{name}.test.index", FORMAT):
         num_nodes = _num_nodes(loaded)
-    with _files.reading(folder / f"ind.{name}.graph", FORMAT):
+    with raw_files.reading(folder / f"ind.{name}.graph", FORMAT):
         edges = _validate.edges(loaded["graph"], num_nodes)
-    with _files.reading(folder / f"ind.{name}.allx", FORMAT):
+    with raw_files.reading(folder / f"ind.{name}.allx", FORMAT):
         features = _features(loaded, num_nodes)
-    with _files.reading(folder / f"ind.{name}.ally", FORMAT):
+    with raw_files.reading(folder / f"ind.{name}.ally", FORMAT):
         labels = _labels(loaded, num_nodes)
         num_train, num_known = len(loaded["y"]), len(loaded["ally"])
         split = splits.public(
@@ -67,7 +67,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
         splits=split,
         metric="accuracy",
         edge_convention="both",
-        files=_files.digests(files),
+        files=raw_files.digests(files),
         folder=str(folder),
     )
 
@@ -168,7 +168,7 @@ def _matrix(file: File) -> scipy.sparse.csr_array:
     ):
         msg = f"the parts of the sparse matrix of shape {shape} do not fit together"
         raise ValueError(msg)
-    return _csr.checked(data, indices, indptr, shape, max_columns=file.size)
+    return csr.checked(data, indices, indptr, shape, max_columns=file.size)
 
 
 def _adjacency_lists(file: File) -> Int[np.ndarray, "e 2"]:
@@ -193,7 +193,7 @@ def _adjacency_lists(file: File) -> Int[np.ndarray, "e 2"]:
 
 
 def _test_index(file: File) -> Int[np.ndarray, " m"]:
-    return _text.table(file, 1)[:, 0]
+    return text_tables.table(file, 1)[:, 0]
 
 
 _PARSERS = {

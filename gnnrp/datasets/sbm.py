@@ -3,9 +3,9 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from gnnrp import _checks
 from gnnrp.datasets import splits
 from gnnrp.datasets.dataset import Dataset
+from gnnrp.runtime import checks
 
 
 def generate(
@@ -55,14 +55,14 @@ def generate(
         ("inter_probability", inter_probability),
         ("homophilic_fraction", homophilic_fraction),
     ):
-        _checks.inside(name, value, 0.0, 1.0)
-    seed = _checks.count("seed", seed, 0)
-    block_size = _checks.count("block_size", block_size, 1)
-    num_features = _checks.count("num_features", num_features, 1)
+        checks.inside(name, value, 0.0, 1.0)
+    seed = checks.count("seed", seed, 0)
+    block_size = checks.count("block_size", block_size, 1)
+    num_features = checks.count("num_features", num_features, 1)
     most = min(num_features, 30)
-    num_informative = _checks.count("num_informative", num_informative, 1, most)
-    num_blocks = _checks.count("num_blocks", num_blocks, 1, 2**num_informative)
-    _checks.inside("class_separation", class_separation, -1e6, 1e6)
+    num_informative = checks.count("num_informative", num_informative, 1, most)
+    num_blocks = checks.count("num_blocks", num_blocks, 1, 2**num_informative)
+    checks.inside("class_separation", class_separation, -1e6, 1e6)
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(num_blocks), block_size)
     rates = (intra_probability, inter_probability)
@@ -153,9 +153,9 @@ def _parts(
     Raises:
         ValueError: there are not enough nodes.
     """
-    train_per_class = _checks.count("train_per_class", train_per_class, 0)
-    num_val = _checks.count("num_val", num_val, 0)
-    num_test = _checks.count("num_test", num_test, 0)
+    train_per_class = checks.count("train_per_class", train_per_class, 0)
+    num_val = checks.count("num_val", num_val, 0)
+    num_test = checks.count("num_test", num_test, 0)
     train = np.zeros(len(order), bool)
     for label in np.unique(labels):
         train[np.flatnonzero(labels == label)[:train_per_class]] = True

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from gnnrp import _checks
+from gnnrp.runtime import checks
 from gnnrp.types import Split
 
 
@@ -19,8 +19,8 @@ def labeled(
         TypeError: not class ids, nor columns of numbers.
     """
     if np.ndim(labels) == 1:
-        return _checks.labels("labels", labels) >= 0
-    labels = _checks.reals("labels", labels)
+        return checks.labels("labels", labels) >= 0
+    labels = checks.reals("labels", labels)
     if labels.ndim != 2:
         msg = f"labels must have shape (n,) or (n, q), got {labels.shape}"
         raise ValueError(msg)
@@ -49,10 +49,10 @@ def random(
         ValueError: the fractions or the number of splits are out of range.
         TypeError: labels that are not class ids, nor columns of numbers.
     """
-    num_splits = _checks.count("num_splits", num_splits, 1)
-    seed = _checks.count("seed", seed, 0)
+    num_splits = checks.count("num_splits", num_splits, 1)
+    seed = checks.count("seed", seed, 0)
     shares = [
-        _checks.number("fractions", f) for f in _checks.several("fractions", fractions)
+        checks.number("fractions", f) for f in checks.several("fractions", fractions)
     ]
     if len(shares) != 3 or not min(shares) >= 0 or not abs(sum(shares) - 1) <= 1e-6:
         msg = f"fractions must be three, nonnegative, and sum to 1, got {shares}"
@@ -86,13 +86,13 @@ def public(
     Raises:
         ValueError: a node is out of range or in two of the lists.
     """
-    num_nodes = _checks.count("num_nodes", num_nodes, 0)
+    num_nodes = checks.count("num_nodes", num_nodes, 0)
     taken = np.zeros(num_nodes, bool)
     masks = []
     for name, nodes in zip(
         Split._fields, (train_index, val_index, test_index), strict=True
     ):
-        index = _checks.node_ids(name, nodes, num_nodes)
+        index = checks.node_ids(name, nodes, num_nodes)
         if taken[index].any():
             msg = (
                 f"{name} node {index[taken[index]][0]} is in another part of the split"

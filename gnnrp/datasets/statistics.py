@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from gnnrp import _checks
 from gnnrp.datasets.dataset import Dataset
+from gnnrp.runtime import checks
 
 PIECE = 1 << 20  # edges compared at once
 
@@ -59,7 +59,7 @@ def published(name: str) -> Published:
     Raises:
         ValueError: there is no dataset of that name.
     """
-    _checks.one_of("dataset", name, TABLE_3)
+    checks.one_of("dataset", name, TABLE_3)
     return TABLE_3[name]
 
 
@@ -74,9 +74,9 @@ def statistics(dataset: Dataset) -> Statistics:
         ValueError: masked edges or labels.
         TypeError: no data set.
     """
-    _checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
-    _checks.plain("edges", dataset.edges)
-    _checks.plain("labels", dataset.labels)
+    checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
+    checks.plain("edges", dataset.edges)
+    checks.plain("labels", dataset.labels)
     senders, receivers = dataset.edges
     codes = np.minimum(senders, receivers).astype(np.int64, copy=False)
     codes *= dataset.num_nodes

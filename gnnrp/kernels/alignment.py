@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax.core import Tracer
-from jax.experimental import sparse
+from jax.experimental.sparse import BCOO
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _arrays, _checks, spmm
+from gnnrp import sparse
+from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
 
@@ -49,7 +50,7 @@ Kernel: TypeAlias = (
     | np.ndarray
     | Factor
     | Operator
-    | sparse.BCOO
+    | BCOO
     | scipy.sparse.sparray
     | scipy.sparse.spmatrix
 )
@@ -82,10 +83,10 @@ def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
             in a trace.
         TypeError: labels that are not whole numbers.
     """
-    num_classes = _checks.count("num_classes", num_classes, 1)
+    num_classes = checks.count("num_classes", num_classes, 1)
     if not isinstance(labels, Tracer):
-        labels = _checks.labels("labels", labels)
-        _checks.inside("the largest label", labels.max(initial=-1), -1, num_classes - 1)
+        labels = checks.labels("labels", labels)
+        checks.inside("the largest label", labels.max(initial=-1), -1, num_classes - 1)
     return Factor(jax.nn.one_hot(jnp.asarray(labels), num_classes))
 
 
@@ -142,10 +143,10 @@ def _checked(kernel: Any) -> Any:
     if isinstance(kernel, Factor):
         return _factor("the factor of a kernel", kernel.phi)
     if isinstance(kernel, Operator):
-        _checks.linear_map("the map of an operator", kernel.apply)
+        checks.linear_map("the map of an operator", kernel.apply)
         return kernel
-    if isinstance(kernel, sparse.BCOO) or scipy.sparse.issparse(kernel):
-        kernel = spmm.to_scipy(kernel)
+    if isinstance(kernel, BCOO) or scipy.sparse.issparse(kernel):
+        kernel = sparse.to_scipy(kernel)
     elif callable(kernel):
         msg = (
             f"a kernel must be a matrix, got {type(kernel).__name__}; wrap a map in "
@@ -153,8 +154,8 @@ def _checked(kernel: Any) -> Any:
         )
         raise TypeError(msg)
     else:
-        kernel = _arrays.real("a kernel", kernel)
-    _checks.square("a kernel", kernel)
+        kernel = arrays.real("a kernel", kernel)
+    checks.square("a kernel", kernel)
     return kernel
 
 
@@ -164,7 +165,7 @@ def _factor(name: str, phi: Any) -> Factor:
     Raises:
         ValueError: not a matrix.
     """
-    phi = _arrays.real(name, phi)
+    phi = arrays.real(name, phi)
     if phi.ndim != 2:
         msg = (
             f"{name} must be a matrix (n, r), got shape {phi.shape}; from_labels "
@@ -262,7 +263,7 @@ def _as_map(kernel: Any) -> Any:
     if isinstance(kernel, Operator):
         return kernel.apply
     csr = kernel.entries if isinstance(kernel, _Shifted) else kernel
-    return spmm.prepare(csr, reorder=False)
+    return sparse.prepare(csr, reorder=False)
 
 
 def _times(kernel: Any, v: Array) -> Array:
@@ -271,7 +272,7 @@ def _times(kernel: Any, v: Array) -> Array:
     if isinstance(kernel, _Shifted):  # V is centered, and so is what it meets
         return _times(kernel.entries, v)
     if scipy.sparse.issparse(kernel):
-        return spmm.matmul(spmm.prepare(kernel, reorder=False), v)
+        return sparse.matmul(sparse.prepare(kernel, reorder=False), v)
     return jnp.matmul(kernel, v, precision=_HIGHEST)
 
 

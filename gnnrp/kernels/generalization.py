@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Bool, Float
 
-from gnnrp import _arrays, _checks
+from gnnrp.runtime import arrays, checks
 
 _ROUND_OFF = 1e-9  # such that mirror images may differ by 1e-6 of their rows
 
@@ -51,11 +51,11 @@ def bound(
     Source: Eq. 16, with its derivation in the appendix. The main text has an equality
     sign where its c depends on the data and a bound is meant.
     """
-    A = _checks.reals("the adjacency", adjacency).astype(np.float64)
-    _checks.square("the adjacency", A)
-    inside = np.flatnonzero(_checks.mask("train_mask", train_mask, len(A)))
-    y = _checks.reals("labels", labels).astype(np.float64)
-    _checks.shape("labels", y, A.shape[:1])
+    A = checks.reals("the adjacency", adjacency).astype(np.float64)
+    checks.square("the adjacency", A)
+    inside = np.flatnonzero(checks.mask("train_mask", train_mask, len(A)))
+    y = checks.reals("labels", labels).astype(np.float64)
+    checks.shape("labels", y, A.shape[:1])
     y = y[inside]
     if not inside.size:
         msg = "there must be a training node"
@@ -63,15 +63,15 @@ def bound(
     if not np.isin(y, (-1, 1)).all():
         msg = f"labels must be -1 or 1, got {y[~np.isin(y, (-1, 1))][0]:g}"
         raise ValueError(msg)
-    if not 0 < _checks.number("confidence", confidence) < 1:
+    if not 0 < checks.number("confidence", confidence) < 1:
         msg = f"confidence must be in (0, 1), got {confidence}"
         raise ValueError(msg)
     A = A[np.ix_(inside, inside)]
-    if _arrays.asymmetric_pair(A, _ROUND_OFF) is not None:
+    if arrays.asymmetric_pair(A, _ROUND_OFF) is not None:
         msg = "the adjacency must be symmetric and finite between the training nodes"
         raise ValueError(msg)
     values = scipy.linalg.eigvalsh(A)
-    _checks.at_least("alpha", alpha, 0)
+    checks.at_least("alpha", alpha, 0)
     if alpha * values[-1] >= 1:
         msg = f"alpha must be below 1 / λ_max = {1 / values[-1]:.6g}, got {alpha}"
         raise ValueError(msg)
@@ -103,8 +103,8 @@ def bayes_kernel(same_class: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n
 
     Source: Thm. 5.2 and its proof in the appendix.
     """
-    P = _checks.reals("same_class", same_class).astype(np.float64)
-    _checks.square("same_class", P)
+    P = checks.reals("same_class", same_class).astype(np.float64)
+    checks.square("same_class", P)
     if not (P.size and np.array_equal(P, P.T) and np.all(np.diag(P) == 1)):
         msg = "same_class must be symmetric with ones on its diagonal"
         raise ValueError(msg)
@@ -139,9 +139,9 @@ def best_linear(
 
     Source: Thm. 5.2, corrected.
     """
-    kernel = _checks.reals("kernel", kernel)
-    _checks.square("kernel", kernel)
-    train_mask = np.asarray(_checks.mask("train_mask", train_mask, len(kernel)))
+    kernel = checks.reals("kernel", kernel)
+    checks.square("kernel", kernel)
+    train_mask = np.asarray(checks.mask("train_mask", train_mask, len(kernel)))
     if train_mask.all() or not train_mask.any():
         msg = f"train_mask must hold some of {len(kernel)} nodes, neither all nor none"
         raise ValueError(msg)

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from gnnrp import _checks, spmm
+from gnnrp import sparse
 from gnnrp.kernels import alignment
+from gnnrp.runtime import checks
 from gnnrp.types import Scalar
 
 
@@ -92,7 +93,7 @@ def _checked(adjacency: Any, labels: Any) -> tuple[Any, np.ndarray]:
         ValueError: not one label a node.
         TypeError: not sparse, or labels that are not whole numbers.
     """
-    csr: Any = spmm.to_scipy(adjacency)
+    csr: Any = sparse.to_scipy(adjacency)
     csr.eliminate_zeros()
-    _checks.square("the adjacency", csr)
-    return csr, _checks.labels("labels", labels, csr.shape[0])
+    checks.square("the adjacency", csr)
+    return csr, checks.labels("labels", labels, csr.shape[0])

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Shaped
 
-from gnnrp import spmm
-from gnnrp._spmm_rules import own_transposed
+from gnnrp import sparse
+from gnnrp.sparse.primitive import own_transposed
 
 DIGITS = 24  # of a share, in binary; a float32 has as many
 
@@ -50,9 +50,9 @@ def dropped(z: Any, keep: jax.Array, share: float) -> Any:
         keep: a bool for each.
         share: that is kept.
     """
-    entries = z.data if isinstance(z, spmm.Matrix) else z
+    entries = z.data if isinstance(z, sparse.Matrix) else z
     entries = jnp.where(keep, entries / jnp.asarray(share, entries.dtype), 0)
-    if not isinstance(z, spmm.Matrix):
+    if not isinstance(z, sparse.Matrix):
         return entries
     # Of symmetric inputs, what is left is not: reverse mode needs a pattern of its own.
     transposed = own_transposed(z.pattern, z.transposed, z.shape[0], z.backend)

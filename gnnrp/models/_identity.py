@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gnnrp import _arrays, _checks, _fingerprint
 from gnnrp.models import objectives
 from gnnrp.models.gnn import MLP
+from gnnrp.runtime import arrays, checks, fingerprint
 
 
 def check(rule: Any, data: Any, num_seeds: int | None) -> None:
@@ -19,19 +19,19 @@ def check(rule: Any, data: Any, num_seeds: int | None) -> None:
         ValueError: see ``training.run``.
         TypeError: see ``training.run``.
     """
-    _checks.instance("network", rule.network, MLP, "such as gnn.GCN(num_classes)")
+    checks.instance("network", rule.network, MLP, "such as gnn.GCN(num_classes)")
     kind = optax.GradientTransformation
-    _checks.instance("optimizer", rule.optimizer, kind, "such as objectives.sgd(0.1)")
+    checks.instance("optimizer", rule.optimizer, kind, "such as objectives.sgd(0.1)")
     for name, fn in (("loss_fn", rule.loss_fn), ("metric_fn", rule.metric_fn)):
         if fn is not None:
-            _checks.function(name, fn, "see objectives and metrics")
+            checks.function(name, fn, "see objectives and metrics")
     if (rule.metric_fn is None) != (data.val is None):
         msg = "validation nodes and a metric go together, and one of them is missing"
         raise ValueError(msg)
     if rule.patience is not None:
-        _checks.count("patience", rule.patience, 0)
-    _checks.plain("x", data.x)
-    targets = _arrays.real("targets", data.targets)
+        checks.count("patience", rule.patience, 0)
+    checks.plain("x", data.x)
+    targets = arrays.real("targets", data.targets)
     if targets.ndim != 2:
         msg = (
             f"targets must have shape (n, c), got {targets.shape}; "
@@ -106,9 +106,9 @@ def identify(
         "loss_fn": rule.loss_fn,
         "metric_fn": rule.metric_fn,
         "patience": rule.patience,
-        "matrix": _fingerprint.Structure(data.matrix),
+        "matrix": fingerprint.Structure(data.matrix),
     }
-    return _fingerprint.identify(named, settings, "settings", data=(data, keys))
+    return fingerprint.identify(named, settings, "settings", data=(data, keys))
 
 
 def _check_mask(name: str, mask: Any, num_nodes: int, num_seeds: int | None) -> None:
@@ -123,9 +123,9 @@ def _check_mask(name: str, mask: Any, num_nodes: int, num_seeds: int | None) -> 
         msg = f"{name} must be a boolean array, got {got}; np.asarray makes one"
         raise TypeError(msg)
     own = num_seeds is not None and mask.ndim == 2
-    _checks.mask(name, mask, num_nodes, several=own)
+    checks.mask(name, mask, num_nodes, several=own)
     if num_seeds is not None and own:
-        _checks.shape(name, mask, (num_seeds, num_nodes))
+        checks.shape(name, mask, (num_seeds, num_nodes))
     if not np.asarray(mask).any(axis=-1).all():
         msg = f"{name} must hold at least one node, and one holds none"
         raise ValueError(msg)

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, spmm
+from gnnrp import sparse
+from gnnrp.runtime import checks
 from gnnrp.types import LinearMap
 
 INITIALIZATIONS = ("uniform", "glorot", "he")
 
 Inputs = Any
-"""Dense (n, d), sparse ``spmm.Matrix`` of that shape, or ``jraph.GraphsTuple``."""
+"""Dense (n, d), sparse ``sparse.Matrix`` of that shape, or ``jraph.GraphsTuple``."""
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -31,13 +32,13 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, z: Any, matrix: LinearMap | None) -> jax.Array:
         """Return the outputs, of the type of the inputs."""
-        dtype = z.data.dtype if isinstance(z, spmm.Matrix) else z.dtype
+        dtype = z.data.dtype if isinstance(z, sparse.Matrix) else z.dtype
         fan_in = z.shape[1]
         draw, draw_bias = _initializers(self.initialization, fan_in)
         W = self.param("weights", draw, (fan_in, self.features), dtype)
         W = W if self.weight_scale == 1 else W * jnp.asarray(self.weight_scale, dtype)
-        if isinstance(z, spmm.Matrix):
-            z = spmm.matmul(z, W)
+        if isinstance(z, sparse.Matrix):
+            z = sparse.matmul(z, W)
         else:
             z = jnp.matmul(z, W, precision=_HIGHEST)
         z = z if matrix is None else matrix(z)
@@ -58,14 +59,15 @@ def read(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
         send = _sending(x)
         x, matrix = x.nodes, send if matrix is None else matrix
     if matrix is not None:
-        _checks.linear_map("the matrix", matrix)
-    if isinstance(x, spmm.Matrix):
+        checks.linear_map("the matrix", matrix)
+    if isinstance(x, sparse.Matrix):
         return x, matrix
     if not hasattr(x, "ndim") or hasattr(x, "nnz") or x.ndim != 2:
         what = f"shape {x.shape}" if hasattr(x, "shape") else type(x).__name__
         what = type(x).__name__ if hasattr(x, "nnz") else what
         msg = (
-            f"inputs must be a dense (n, d) array or come from spmm.prepare, got {what}"
+            "inputs must be a dense (n, d) array or come from sparse.prepare, "
+            f"got {what}"
         )
         raise TypeError(msg)
     if not jnp.issubdtype(x.dtype, jnp.floating) or 0 in x.shape:

@@ -3,7 +3,7 @@
 All of them are layers Z -> Z W + b with a nonlinearity between, and differ in where the
 propagation matrix A enters. It is an argument, so that the same weights can be used on
 another graph; without it nothing propagates. x is dense, or sparse of the kind that
-``spmm.prepare`` makes, which bags of words should be, or a ``jraph.GraphsTuple`` that
+``sparse.prepare`` makes, which bags of words should be, or a ``jraph.GraphsTuple`` that
 brings its own A, as in ``graph.to_jraph``, along a slower path. The bias is added after
 the aggregation, A Z W + b, as in the paper's runs.
 
@@ -19,9 +19,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gnnrp import _checks, spmm
+from gnnrp import sparse
 from gnnrp.models._dropout import dropped, kept
 from gnnrp.models._layers import INITIALIZATIONS, Inputs, Linear, read
+from gnnrp.runtime import checks
 from gnnrp.types import Layer, LinearMap
 
 PARAMETERIZATIONS = ("standard", "ntk")
@@ -65,15 +66,15 @@ class MLP(nn.Module):
             TypeError: an activation that is no function.
         """
         for name in ("num_classes", "width", "depth"):
-            _checks.count(name, getattr(self, name), 1)
-        _checks.function("activation_fn", self.activation_fn, "such as jax.nn.relu")
-        _checks.positive("gain", self.gain)
-        _checks.at_least("bias_std", self.bias_std, 0)
-        if not 0 <= _checks.number("dropout", self.dropout) < 1:
+            checks.count(name, getattr(self, name), 1)
+        checks.function("activation_fn", self.activation_fn, "such as jax.nn.relu")
+        checks.positive("gain", self.gain)
+        checks.at_least("bias_std", self.bias_std, 0)
+        if not 0 <= checks.number("dropout", self.dropout) < 1:
             msg = f"dropout must lie in [0, 1), got {self.dropout}"
             raise ValueError(msg)
-        _checks.one_of("parameterization", self.parameterization, PARAMETERIZATIONS)
-        _checks.one_of("initialization", self.initialization, INITIALIZATIONS)
+        checks.one_of("parameterization", self.parameterization, PARAMETERIZATIONS)
+        checks.one_of("initialization", self.initialization, INITIALIZATIONS)
         self.layers = [self._layer(number) for number in range(int(self.depth))]
 
     def __call__(
@@ -122,7 +123,7 @@ class MLP(nn.Module):
     def _dropped(self, z: Any, train: bool) -> Any:
         if self.dropout == 0 or not train:
             return z
-        shape = z.data.shape if isinstance(z, spmm.Matrix) else z.shape
+        shape = z.data.shape if isinstance(z, sparse.Matrix) else z.shape
         share = 1 - self.dropout
         return dropped(z, kept(self.make_rng("dropout"), share, shape), share)
 
@@ -195,12 +196,12 @@ class APPNP(MLP):
     alpha: float = 0.1
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
-        _checks.inside("alpha", self.alpha, 0, 1)
+        checks.inside("alpha", self.alpha, 0, 1)
         h = self._chain(x, None, train)
         if matrix is None:
             return h
         alpha = jnp.asarray(self.alpha, h.dtype)
-        return spmm.iterate(
+        return sparse.iterate(
             matrix, lambda new, _, h: (1 - alpha) * new + alpha * h, h, self.power
         )
 
@@ -215,7 +216,7 @@ class JKNet(MLP):
     jump: str = "concatenate"
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
-        _checks.one_of("jump", self.jump, JUMPS)
+        checks.one_of("jump", self.jump, JUMPS)
         if self.depth < 2:
             msg = f"JKNet needs a hidden layer, so depth 2 or more, got {self.depth}"
             raise ValueError(msg)
@@ -244,7 +245,7 @@ def layers(network: MLP, params: Any) -> tuple[Layer, ...]:
         ValueError: parameters of another network.
         TypeError: no network.
     """
-    _checks.instance("network", network, MLP, "such as gnn.GCN(num_classes)")
+    checks.instance("network", network, MLP, "such as gnn.GCN(num_classes)")
     found = []
     expected = {f"layers_{number}" for number in range(network.depth)}
     names = {"weights", "bias"} if network.use_bias else {"weights"}
@@ -265,7 +266,7 @@ def layers(network: MLP, params: Any) -> tuple[Layer, ...]:
 
 
 def _hops(matrix: LinearMap | None, z: jax.Array, power: int) -> jax.Array:
-    _checks.count("power", power, 0)
+    checks.count("power", power, 0)
     if matrix is None:
         return z
-    return spmm.iterate(matrix, lambda new, *_: new, z, power)
+    return sparse.iterate(matrix, lambda new, *_: new, z, power)

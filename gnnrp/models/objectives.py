@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from gnnrp import _checks
+from gnnrp.runtime import checks
 
 LossFn = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 """(logits (n, c), targets (n, c), mask (n,)) -> the mean loss of the masked nodes."""
@@ -82,7 +82,7 @@ def sgd(
     Raises:
         ValueError: a number out of its range.
     """
-    _checks.inside("momentum", momentum, 0, 1)
+    checks.inside("momentum", momentum, 0, 1)
     return _built(_sgd, learning_rate, weight_decay, float(momentum))
 
 
@@ -107,11 +107,11 @@ def are_weights(params: Any) -> Any:
 
 
 def _built(build: Callable, learning_rate: Any, decay: float, *more: float) -> Any:
-    _checks.inside("weight_decay", decay, 0, 1)
+    checks.inside("weight_decay", decay, 0, 1)
     decay = float(decay)
     if callable(learning_rate) or isinstance(learning_rate, jax.Array):
         return build(learning_rate, decay, *more)
-    _checks.positive("learning_rate", learning_rate)
+    checks.positive("learning_rate", learning_rate)
     return _once(build, float(learning_rate), decay, *more)
 
 
@@ -143,14 +143,14 @@ def _masked(
     Raises:
         ValueError: other shapes.
     """
-    _checks.plain("targets", targets)
+    checks.plain("targets", targets)
     if jnp.shape(targets) != logits.shape:
         msg = (
             f"targets must have shape {logits.shape}, as the logits, got "
             f"{jnp.shape(targets)}; jax.nn.one_hot(labels, c) makes them of labels"
         )
         raise ValueError(msg)
-    mask = jnp.asarray(_checks.mask("the mask", mask, len(logits)))
+    mask = jnp.asarray(checks.mask("the mask", mask, len(logits)))
     kept = mask[:, None]
     return jnp.where(kept, logits, 0), jnp.where(kept, targets, 0), mask
 

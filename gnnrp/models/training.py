@@ -15,10 +15,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from gnnrp import _checks, _tracing, checkpoints, memory, spmm
+from gnnrp import sparse
 from gnnrp.models import _identity, _resumed, objectives
 from gnnrp.models._layers import read
 from gnnrp.models.gnn import MLP
+from gnnrp.runtime import checkpoints, checks, memory, tracing
 from gnnrp.types import LinearMap, MetricFn
 
 MOST_STEPS = 2**31 - 2
@@ -202,24 +203,24 @@ def run(
             a folder, a function that can neither be compared nor is named in
             ``settings``.
     """
-    num_steps = _checks.count("num_steps", num_steps, 0, MOST_STEPS)
-    every = _checks.count("every", every, 1)
-    _checks.instance("rule", rule, Rule, "Rule(network, optimizer) makes one")
-    _checks.instance("data", data, Data, "Data(x, matrix, targets, train) makes one")
+    num_steps = checks.count("num_steps", num_steps, 0, MOST_STEPS)
+    every = checks.count("every", every, 1)
+    checks.instance("rule", rule, Rule, "Rule(network, optimizer) makes one")
+    checks.instance("data", data, Data, "Data(x, matrix, targets, train) makes one")
     for name, fn in (("callback", callback), ("progress", progress)):
         if fn is not None:
-            _checks.function(name, fn)
+            checks.function(name, fn)
     if not isinstance(keys, jax.Array):
-        msg = f"keys must be of jax.random.key, got {_checks.shown(keys)}"
+        msg = f"keys must be of jax.random.key, got {checks.shown(keys)}"
         raise TypeError(msg)
     some = keys.ndim == (1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2)
     _identity.check(rule, data, len(keys) if some else None)
     _check_memory(rule, data, len(keys) if some else 1)
     _identity.check_outputs(rule, data, keys[0] if some else keys)
-    held = _tracing.as_static(rule), _as_argument(data)
+    held = tracing.as_static(rule), _as_argument(data)
     state = _start(held[0], held[1], keys, some=some)
     if settings is not None:
-        _checks.instance("settings", settings, dict, "it is kept as JSON")
+        checks.instance("settings", settings, dict, "it is kept as JSON")
     made_with = dict(settings or {})
     if folder is not None:
         made_with = _identity.identify(rule, data, keys, state, settings)
@@ -266,7 +267,7 @@ def _check_memory(rule: Rule, data: Data, num_seeds: int) -> None:
         ValueError: it does not.
     """
     x, _ = read(data.x, data.matrix)
-    itemsize = (x.data if isinstance(x, spmm.Matrix) else x).dtype.itemsize
+    itemsize = (x.data if isinstance(x, sparse.Matrix) else x).dtype.itemsize
     network = rule.network
     memory.check(
         f"training of {num_seeds} network(s) of width {network.width:,} and depth "
@@ -278,11 +279,11 @@ def _check_memory(rule: Rule, data: Data, num_seeds: int) -> None:
 
 
 # The state is not donated: a callback may keep the parameters it was shown.
-@functools.partial(_tracing.Jit, static_argnames=("some", "length"))
+@functools.partial(tracing.Jit, static_argnames=("some", "length"))
 def _chunk(
     rule: Any, state: State, data: Data, *, some: bool, length: int
 ) -> tuple[State, jax.Array]:
-    one = functools.partial(step, _tracing.unwrap(rule))
+    one = functools.partial(step, tracing.unwrap(rule))
     if some:
         axes = (_AXES, _split_axes(data))
         one = jax.vmap(one, in_axes=axes, out_axes=(_AXES, 0))
@@ -293,16 +294,16 @@ def _as_argument(data: Data) -> Data:
     """Return the data as an argument of compiled functions."""
     if data.matrix is None:
         return data
-    return data._replace(matrix=_tracing.as_argument(data.matrix))
+    return data._replace(matrix=tracing.as_argument(data.matrix))
 
 
 _state: Any = State
 _AXES = _state(0, 0, 0, 0, None)  # of seeds; they share t
 
 
-@functools.partial(_tracing.Jit, static_argnames=("some",))
+@functools.partial(tracing.Jit, static_argnames=("some",))
 def _start(rule: Any, data: Data, keys: jax.Array, *, some: bool) -> State:
-    one = functools.partial(init, _tracing.unwrap(rule))
+    one = functools.partial(init, tracing.unwrap(rule))
     if some:
         one = jax.vmap(one, in_axes=(_split_axes(data), 0), out_axes=_AXES)
     return one(data, keys)
@@ -315,10 +316,10 @@ def _split_axes(data: Data) -> Any:
     return data_(None, None, None, *axes)
 
 
-@functools.partial(_tracing.Jit, static_argnames=("some",))
+@functools.partial(tracing.Jit, static_argnames=("some",))
 def _judged_last(rule: Any, state: State, data: Data, *, some: bool) -> Best:
     """Return the best, the parameters after the last step included."""
-    one = functools.partial(_judged, _tracing.unwrap(rule))
+    one = functools.partial(_judged, tracing.unwrap(rule))
     if not some:
         return one(state, data)
     return jax.vmap(one, in_axes=(_AXES, _split_axes(data)))(state, data)

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from gnnrp import _tracing, checkpoints
 from gnnrp.propagation import _forms, _resumed, exact, selection
 from gnnrp.propagation._forms import Form
 from gnnrp.propagation._report import Found, grown
 from gnnrp.propagation.problem import Problem, with_nan, without_nan
+from gnnrp.runtime import checkpoints, tracing
 from gnnrp.types import LinearMap, MetricFn
 
 _MODE_FLOATS = 2**22  # a(t) of one span of steps
@@ -237,7 +237,7 @@ def _compress(
     return np.pad(tall, room).astype(dtype), np.pad(mix, room[::-1])
 
 
-@_tracing.Jit
+@tracing.Jit
 def _metric_of_chunks(chunks, fields, start, targets, mask, *, metric):
     # One chunk at a time in one program: its scores are overwritten in the cache, where
     # a large array of all scores would be paged in anew (six times slower).

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import checkpoints
 from gnnrp.propagation import _nodes, exact, krylov
 from gnnrp.propagation.maps import columns
 from gnnrp.propagation.problem import Part, Problem
+from gnnrp.runtime import checkpoints
 from gnnrp.types import LinearMap
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import _tracing, checkpoints
 from gnnrp.propagation import _resumed, losses, selection
 from gnnrp.propagation._report import Found, grown
 from gnnrp.propagation.problem import Part, Problem, evaluate, with_nan, without_nan
+from gnnrp.runtime import checkpoints, tracing
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar
 
 _BUFFER = 256  # steps between two looks by the host, at most
@@ -312,6 +312,6 @@ def _advance_impl(
     return jax.lax.fori_loop(0, count, body, carry)
 
 
-_advance = _tracing.Jit(
+_advance = tracing.Jit(
     _advance_impl, static_argnames=("rule",), donate_argnames=("carry",)
 )

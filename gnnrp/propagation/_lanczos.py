@@ -13,8 +13,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from gnnrp import _tracing
 from gnnrp.propagation._nodes import Indexed, InPlace
+from gnnrp.runtime import tracing
 from gnnrp.types import LinearMap
 
 CAPACITIES = (32, 48, 64, 96, 128, 192, 256)  # few, since each is one compilation
@@ -134,7 +134,7 @@ def find_fault(
     return None
 
 
-@_tracing.Jit
+@tracing.Jit
 def _errors(arrays, similarity, places, weights, sent):
     """Return the errors of V^T V, of S V on the training nodes and on the others.
 
@@ -207,7 +207,7 @@ def _store_impl(array, row, at):
     return jax.lax.dynamic_update_index_in_dim(array, row, at, 2)
 
 
-_send = _tracing.Jit(_send_impl)
+_send = tracing.Jit(_send_impl)
 _on_train = jax.jit(lambda places, moved: places.on_train(moved))
 _on_rest = jax.jit(lambda places, moved: places.on_rest(moved))
 _orthogonalize = jax.jit(_orthogonalize_impl)

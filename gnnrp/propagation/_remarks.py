@@ -20,7 +20,7 @@ def of_run(
     Args:
         found: the result of a driver.
         problem: of the run.
-        metric: from ``_tracing.as_static``.
+        metric: from ``runtime.tracing.as_static``.
         num_steps: the most that validation could choose.
     """
     bounded = grown(found.train_residual) == 0

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import _tracing
 from gnnrp.propagation import exact, losses, selection
+from gnnrp.runtime import tracing
 from gnnrp.types import LinearMap, ResidualFn
 
 _GROWN = (
@@ -180,7 +180,7 @@ def _safe(
     return safe, too_large
 
 
-@_tracing.Jit
+@tracing.Jit
 def ends(similarity: LinearMap, train: Bool[Array, "s n"]) -> Float[Array, "2 s"]:
     """Return both ends of the spectrum of S_XX of each split, about, in no order.
 

@@ -26,7 +26,7 @@ _NORM, _VAL, _TEST, _COLUMN = range(4)  # rows of the curves
 class Choice(NamedTuple):
     """The rule by which a run chooses one of its steps."""
 
-    metric: MetricFn  # from ``_tracing.as_static``
+    metric: MetricFn  # from ``runtime.tracing.as_static``
     rule: str
     patience: Any
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Int, Shaped
 
-from gnnrp import _arrays, _checks
+from gnnrp.runtime import arrays, checks
 
 
 class Factorization(NamedTuple):
@@ -59,14 +59,14 @@ def factorize(
 
     Source: Theorem 3.2 and its proof (App. B.2).
     """
-    columns = _checks.reals("columns", columns)
+    columns = checks.reals("columns", columns)
     if columns.ndim != 2:
         msg = f"columns must be a matrix S[nodes, X], got shape {columns.shape}"
         raise ValueError(msg)
     if columns.dtype.kind != "f":
         columns = columns.astype(np.float64)
-    train_position = _checks.node_ids("train_position", train_position, len(columns))
-    _checks.shape("train_position", train_position, columns.shape[1:])
+    train_position = checks.node_ids("train_position", train_position, len(columns))
+    checks.shape("train_position", train_position, columns.shape[1:])
     if columns.shape[1] == 0:
         msg = "S_XX is empty: there must be at least one training node"
         raise ValueError(msg)
@@ -75,7 +75,7 @@ def factorize(
     if not np.isfinite(S_XX).all():
         msg = "the similarity has entries that are not finite"
         raise ValueError(msg)
-    if (pair := _arrays.asymmetric_pair(S_XX, noise)) is not None:
+    if (pair := arrays.asymmetric_pair(S_XX, noise)) is not None:
         here, there = float(S_XX[pair]), float(S_XX[pair[::-1]])
         msg = (
             f"exact trajectories need a symmetric similarity; entry {pair} of S_XX, "
@@ -150,7 +150,7 @@ def trajectory(
             whole, or not a residual for each training node.
         TypeError: no factorization.
     """
-    _checks.positive("step_size", step_size)
+    checks.positive("step_size", step_size)
     steps = _checked_steps(steps, whole=not flow)
     coefficients = _coefficients(factorization, initial_residual)
     g = growth(factorization.eigenvalues, step_size, steps, flow=flow)
@@ -173,7 +173,7 @@ def residual_norms(
         ValueError: as ``trajectory``.
         TypeError: no factorization.
     """
-    _checks.positive("step_size", step_size)
+    checks.positive("step_size", step_size)
     steps = _checked_steps(steps, whole=True)
     coefficients = _coefficients(factorization, initial_residual)
     energy = np.sum(coefficients**2, axis=1)
@@ -215,7 +215,7 @@ def inverse(factorization: Factorization, ridge: float) -> Float[np.ndarray, " l
     Raises:
         ValueError: a negative ridge, or one that leaves S_XX + μ I not positive.
     """
-    _checks.at_least("ridge", ridge, 0)
+    checks.at_least("ridge", ridge, 0)
     values = factorization.eigenvalues + ridge
     if ridge > 0:
         if not values[0] > 0:
@@ -253,7 +253,7 @@ def convergence(
 
     Source: Table 2 (App. B.2), Theorem 3.2.
     """
-    _checks.positive("step_size", step_size)
+    checks.positive("step_size", step_size)
     coefficients = _coefficients(factorization, initial_residual)
     values, noise = factorization.eigenvalues, factorization.noise
     smallest, largest = float(values[0]), float(values[-1])
@@ -301,8 +301,8 @@ def _coefficients(
         TypeError: no factorization.
     """
     remedy = "exact.factorize makes one"
-    _checks.instance("factorization", factorization, Factorization, remedy)
-    residual = _checks.reals("initial_residual", initial_residual)
+    checks.instance("factorization", factorization, Factorization, remedy)
+    residual = checks.reals("initial_residual", initial_residual)
     num_train = len(factorization.eigenvalues)
     if residual.ndim != 2 or len(residual) != num_train:
         msg = (
@@ -319,11 +319,11 @@ def _checked_steps(steps: Any, *, whole: bool) -> Shaped[np.ndarray, " t"]:
     Raises:
         ValueError: not a list, or one is negative or not whole.
     """
-    found = _checks.reals("steps", steps)
+    found = checks.reals("steps", steps)
     if found.ndim != 1:
         msg = f"steps must be a list of them, got shape {found.shape}"
         raise ValueError(msg)
-    _checks.at_least("steps", np.min(found, initial=0), 0)
+    checks.at_least("steps", np.min(found, initial=0), 0)
     broken = found % 1 != 0
     if whole and broken.any():
         msg = f"steps must be whole numbers, got {found[broken][0]}"

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _tracing, checkpoints
 from gnnrp.propagation import _lanczos, exact
 from gnnrp.propagation._nodes import Indexed, InPlace
 from gnnrp.propagation.maps import as_pytree
+from gnnrp.runtime import checkpoints, tracing
 from gnnrp.types import LinearMap
 
 _LOOK = 4  # vectors between two looks at the error
@@ -83,7 +83,7 @@ def build(
     norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
     scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
     scale = scale.astype(residual.dtype)
-    similarity = _tracing.as_argument(as_pytree(similarity))
+    similarity = tracing.as_argument(as_pytree(similarity))
     if isinstance(places, Indexed):
         places = jax.device_put(places)
     keeper = keeper or checkpoints.Keeper(None, {})

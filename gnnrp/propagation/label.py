@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
-from gnnrp import _arrays, _checks, spmm
+from gnnrp import sparse
+from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
 
@@ -18,14 +19,14 @@ def seeds(
         ValueError: targets that are not (n, c), or a mask of another length.
         TypeError: a mask that is not boolean.
     """
-    targets = _arrays.floating("targets", targets)
+    targets = arrays.floating("targets", targets)
     if targets.ndim != 2:
         msg = (
             f"targets must have shape (n, c), got {targets.shape}; "
             "jax.nn.one_hot(labels, c) makes them"
         )
         raise ValueError(msg)
-    train_mask = jnp.asarray(_checks.mask("train_mask", train_mask, len(targets)))
+    train_mask = jnp.asarray(checks.mask("train_mask", train_mask, len(targets)))
     return jnp.where(train_mask[:, None] & jnp.isfinite(targets), targets, 0)
 
 
@@ -51,16 +52,16 @@ def propagate(
 
     Source: Eq. 3.
     """
-    num_iterations = _checks.count("num_iterations", num_iterations, 0)
-    start = _arrays.floating("start", start)
+    num_iterations = checks.count("num_iterations", num_iterations, 0)
+    start = arrays.floating("start", start)
     if not isinstance(alpha, Tracer):
-        _checks.inside("alpha", alpha, 0, 1)
+        checks.inside("alpha", alpha, 0, 1)
 
     def hop(new, _, start):
         weight = jnp.asarray(alpha, start.dtype)
         return weight * new + (1 - weight) * start
 
-    return spmm.iterate(adjacency, hop, start, num_iterations)
+    return sparse.iterate(adjacency, hop, start, num_iterations)
 
 
 def limit(
@@ -94,11 +95,11 @@ def limit(
 
     Source: below Eq. 3.
     """
-    _checks.linear_map("the adjacency", adjacency)
-    _checks.positive("tolerance", tolerance)
-    max_iterations = _checks.count("max_iterations", max_iterations, 1)
-    start = _arrays.floating("start", start)
-    if not isinstance(alpha, Tracer) and not 0 <= _checks.number("alpha", alpha) < 1:
+    checks.linear_map("the adjacency", adjacency)
+    checks.positive("tolerance", tolerance)
+    max_iterations = checks.count("max_iterations", max_iterations, 1)
+    start = arrays.floating("start", start)
+    if not isinstance(alpha, Tracer) and not 0 <= checks.number("alpha", alpha) < 1:
         msg = f"alpha must lie in [0, 1), got {alpha}"
         raise ValueError(msg)
     if jnp.ndim(start) != 2:

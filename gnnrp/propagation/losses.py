@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from gnnrp import _checks
+from gnnrp.runtime import checks
 from gnnrp.types import ResidualFn
 
 
@@ -77,5 +77,5 @@ def by_name(name: str) -> ResidualFn:
         "sigmoid": sigmoid,
         "softmax": softmax,
     }
-    _checks.one_of("loss", name, known)
+    checks.one_of("loss", name, known)
     return known[name]

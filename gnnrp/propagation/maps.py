@@ -11,14 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp import _checks, _tracing, spmm
-from gnnrp.propagation.similarity import (
-    LazyWalk,
-    Power,
-    Restart,
-    Sandwich,
-    check_alpha,
-)
+from gnnrp import sparse
+from gnnrp.propagation.similarity import LazyWalk, Power, Restart, Sandwich, check_alpha
+from gnnrp.runtime import checks, tracing
 from gnnrp.types import LinearMap
 
 _MOST_SUPPORT = 0.9  # beyond which a second matrix does not pay
@@ -36,7 +31,7 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
         what = getattr(similarity, "__name__", type(similarity).__name__)
         msg = (
             f"a similarity must be a map V -> S V, got {what}; "
-            "wrap a dense matrix in similarity.Dense, a sparse one in spmm.prepare"
+            "wrap a dense matrix in similarity.Dense, a sparse one in sparse.prepare"
         )
         raise TypeError(msg)
     for part in jax.tree.leaves(similarity, is_leaf=_is_walk):
@@ -49,9 +44,9 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
     )
 
 
-@_tracing.Jit
+@tracing.Jit
 def product(similarity: LinearMap, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """Return S V, compiled; S from ``_tracing.as_argument``."""
+    """Return S V, compiled; S from ``runtime.tracing.as_argument``."""
     return similarity(v)
 
 
@@ -68,7 +63,7 @@ def check(similarity: LinearMap, like: Any) -> None:
     """
     v = jax.ShapeDtypeStruct(like.shape, like.dtype)
     try:
-        sent: Any = product.eval_shape(_tracing.as_argument(similarity), v)
+        sent: Any = product.eval_shape(tracing.as_argument(similarity), v)
     except jax.errors.TracerArrayConversionError as error:
         msg = (
             "a similarity must be made of functions of jax.numpy, and this one calls "
@@ -102,12 +97,12 @@ def columns(
     Raises:
         ValueError: a column that is not among the n.
     """
-    num_nodes = _checks.count("num_nodes", num_nodes, 0)
-    index = _checks.node_ids("index", index, num_nodes).astype(np.int32)
+    num_nodes = checks.count("num_nodes", num_nodes, 0)
+    index = checks.node_ids("index", index, num_nodes).astype(np.int32)
     dtype = jnp.dtype(dtype or jnp.zeros(0).dtype)
     block = max(1, min(len(index), max_bytes // max(1, num_nodes * dtype.itemsize)))
     out = np.empty((num_nodes, len(index)), dtype)
-    send = _tracing.as_argument(as_pytree(similarity))
+    send = tracing.as_argument(as_pytree(similarity))
     for start in range(0, len(index), block):
         part = jnp.asarray(index[start : start + block])
         out[:, start : start + len(part)] = _unit_columns(send, part, num_nodes, dtype)
@@ -119,7 +114,7 @@ def _unit_columns_impl(similarity, part, num_nodes, dtype):
     return similarity(units.at[part, jnp.arange(len(part))].set(1))
 
 
-_unit_columns = _tracing.Jit(_unit_columns_impl, static_argnames=("num_nodes", "dtype"))
+_unit_columns = tracing.Jit(_unit_columns_impl, static_argnames=("num_nodes", "dtype"))
 
 
 def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> LinearMap:
@@ -139,9 +134,9 @@ def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> Linear
     """
     similarity = everywhere(similarity)
     matrix = _hopped(similarity)
-    is_known = isinstance(matrix, spmm.Matrix)  # another map does not tell its n
+    is_known = isinstance(matrix, sparse.Matrix)  # another map does not tell its n
     num_nodes = matrix.shape[1] if is_known else np.size(support)
-    support = _checks.mask("the support", support, num_nodes)
+    support = checks.mask("the support", support, num_nodes)
     if support.sum() > _MOST_SUPPORT * support.size:
         return similarity
     if not is_known or matrix.data.size < _LEAST_ENTRIES:
@@ -152,9 +147,9 @@ def on_support(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> Linear
     if isinstance(similarity, Power | LazyWalk):
         if similarity.power == 0:
             return similarity
-        first = spmm.on_support(matrix, support)
+        first = sparse.on_support(matrix, support)
         return dataclasses.replace(similarity, first=first)
-    return spmm.on_support(matrix, support)
+    return sparse.on_support(matrix, support)
 
 
 def _hopped(similarity: LinearMap) -> LinearMap:

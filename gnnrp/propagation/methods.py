@@ -3,9 +3,10 @@
 import jax
 import numpy as np
 
-from gnnrp import memory, peaks, spmm
+from gnnrp import sparse
 from gnnrp.propagation import _forms, losses, symmetry
 from gnnrp.propagation.problem import Problem
+from gnnrp.runtime import memory, peaks
 from gnnrp.types import LinearMap, ResidualFn
 
 METHODS = ("auto", "exact", "krylov", "iterate")
@@ -168,7 +169,7 @@ def _entries(similarity: LinearMap) -> int:
     """Return the entries of the largest sparse matrix in a similarity."""
 
     def is_matrix(node: object) -> bool:
-        return isinstance(node, spmm.Matrix)
+        return isinstance(node, sparse.Matrix)
 
     leaves = jax.tree.leaves(similarity, is_leaf=is_matrix)
     return max((x.data.size for x in leaves if is_matrix(x)), default=0)

@@ -1,6 +1,6 @@
 """What a run is asked: targets, masks and start, checked once, held on the host.
 
-Where the devices of a mesh share the rows (``sharded.spread``), they stay there.
+Where the devices of a mesh share the rows (``matrix.spread``), they stay there.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from gnnrp import _checks, _tracing
+from gnnrp.runtime import checks, tracing
 from gnnrp.types import MetricFn, Split
 
 _MOST_CLASSES = 64  # for which padding always has room
@@ -71,8 +71,8 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     split = as_split(split)
     if isinstance(targets, jax.Array) and not targets.is_fully_replicated:
         return _shared(targets, split, initial)
-    _checks.plain("targets", targets)
-    y = _checks.as_array(targets)
+    checks.plain("targets", targets)
+    y = checks.as_array(targets)
     if y.ndim != 2 or not np.issubdtype(y.dtype, np.floating):
         hint = ".astype(float)" if y.ndim == 2 else "jax.nn.one_hot(labels, c)"
         msg = (
@@ -84,14 +84,14 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     if np.isinf(y).any():
         msg = f"targets must not be infinite, and row {_first(np.isinf(y))} is"
         raise ValueError(msg)
-    _checks.fits("targets", y, dtype)
+    checks.fits("targets", y, dtype)
     y = y.astype(dtype)
     train, val, test = (
-        np.atleast_2d(np.asarray(_checks.mask(name, part, len(y), several=True)))
+        np.atleast_2d(np.asarray(checks.mask(name, part, len(y), several=True)))
         for name, part in _named(split)
     )
     for name, part in (("val", val), ("test", test)):
-        _checks.shape(f"the {name} mask", part, train.shape)
+        checks.shape(f"the {name} mask", part, train.shape)
         if (train & part).any():
             node = _first((train & part).any(axis=0))
             msg = f"node {node} is in both the train and the {name} mask; take one away"
@@ -149,12 +149,12 @@ def judge(
     Args:
         problem: its parts are evaluated.
         predictions: F of each split.
-        metric: from ``_tracing.as_static``.
+        metric: from ``runtime.tracing.as_static``.
     """
     return with_nan(_judged(problem, predictions, metric=metric))
 
 
-@_tracing.Jit
+@tracing.Jit
 def _judged(problem, predictions, *, metric):
     parts = (problem.val, problem.test)
     return without_nan(
@@ -193,9 +193,9 @@ def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
     targets = targets.astype(jnp.zeros(0).dtype)
     num_nodes, masks = len(targets), []
     for name, part in _named(split):
-        mask = _checks.mask(name, part, num_nodes, several=True)
+        mask = checks.mask(name, part, num_nodes, several=True)
         masks.append(mask[None] if mask.ndim == 1 else mask)
-        _checks.shape(name, masks[-1], (len(masks[0]), num_nodes))
+        checks.shape(name, masks[-1], (len(masks[0]), num_nodes))
     train, val, test = masks
     if initial is not None:
         shape = (len(train), *targets.shape)
@@ -262,14 +262,14 @@ def _first(flags: Any) -> int:
 def _initial(
     initial: Any, shape: tuple[int, ...], dtype: Any
 ) -> Float[np.ndarray, "s n c"]:
-    start = _checks.reals("initial", initial)
+    start = checks.reals("initial", initial)
     if start.shape not in {shape, shape[1:]}:
         msg = f"initial must have shape {shape[1:]} or {shape}, got {start.shape}"
         raise ValueError(msg)
     if not np.isfinite(start).all():
         msg = "initial must be finite"
         raise ValueError(msg)
-    _checks.fits("initial", start, dtype)
+    checks.fits("initial", start, dtype)
     return np.broadcast_to(start.astype(dtype), shape)
 
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from gnnrp import _checks
 from gnnrp.propagation import exact
+from gnnrp.runtime import checks
 
 
 class Posterior(NamedTuple):
@@ -42,7 +42,7 @@ def posterior(
     Source: Def. 4.1, its covariance Σ.
     """
     mean = exact.limit(factorization, targets, ridge=noise)
-    _checks.shape("variance", variance, factorization.rows.shape[:1])
+    checks.shape("variance", variance, factorization.rows.shape[:1])
     explained = factorization.rows**2 @ exact.inverse(factorization, noise)
     left = np.maximum(np.asarray(variance, np.float64) - explained, 0)  # not round-off
     return Posterior(mean, left)

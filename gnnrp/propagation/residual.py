@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, _fingerprint, _tracing, checkpoints, memory
 from gnnrp.propagation import (
     _curves,
     _iterated,
@@ -28,6 +27,7 @@ from gnnrp.propagation import (
 )
 from gnnrp.propagation.problem import Problem, as_split, make_problem
 from gnnrp.propagation.problem import peak_bytes as problem_peak
+from gnnrp.runtime import checkpoints, checks, fingerprint, memory, tracing
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Scalar, Split
 
 MOST_STEPS = 10_000_000
@@ -116,7 +116,7 @@ def run(
         similarity,
         targets,
         split,
-        step_sizes=[_checks.number("step_size", step_size)],
+        step_sizes=[checks.number("step_size", step_size)],
         num_steps=num_steps,
         metric=metric,
         residual_fn=residual_fn,
@@ -186,20 +186,20 @@ def run_all(
         TypeError: as ``run``.
     """
     step_sizes = [
-        _checks.number("step_size", step_size)
-        for step_size in _checks.several("step_sizes", step_sizes)
+        checks.number("step_size", step_size)
+        for step_size in checks.several("step_sizes", step_sizes)
     ]
     held = {
-        "metric": _tracing.as_static(metric),
-        "residual_fn": _tracing.as_static(residual_fn),
+        "metric": tracing.as_static(metric),
+        "residual_fn": tracing.as_static(residual_fn),
     }
-    functions = {name: _tracing.unwrap(each) for name, each in held.items()}
+    functions = {name: tracing.unwrap(each) for name, each in held.items()}
     residual_fn = functions["residual_fn"]
     num_steps, choice = _checked_settings(
         step_sizes, num_steps, functions, method, select, patience
     )
     if callback is not None:
-        _checks.function("callback", callback)
+        checks.function("callback", callback)
     _check_targets_fit(targets, max_bytes)
     problem = make_problem(targets, split, initial)
     similarity = maps.everywhere(maps.as_pytree(similarity))
@@ -209,7 +209,7 @@ def run_all(
     )
     asked: dict[str, Any] = {"step_sizes": step_sizes, "num_steps": num_steps}
     if made_with is not None:
-        _checks.instance("made_with", made_with, dict, "it is kept as JSON")
+        checks.instance("made_with", made_with, dict, "it is kept as JSON")
     identity = made_with or {}
     if folder is not None:
         named = asked | functions | {"method": method, "select": select}
@@ -217,7 +217,7 @@ def run_all(
         identity = _identity(similarity, problem, named, identity)
     if not problem.is_shared:
         similarity = maps.on_support(similarity, problem.train.any(axis=0))
-    similarity = _tracing.as_argument(similarity)
+    similarity = tracing.as_argument(similarity)
     known = _known_product(sent, problem) if method == "krylov" else None
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
         asked |= {"keeper": keeper, "callback": callback}
@@ -304,13 +304,13 @@ def _identity(
         TypeError: a function that cannot be compared and has no name.
     """
     named = named | {
-        "similarity": _fingerprint.Structure(similarity),
+        "similarity": fingerprint.Structure(similarity),
         "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",
     }
     if problem.is_shared:  # no process sees all of it
-        return _fingerprint.identify(named, made_with)
+        return fingerprint.identify(named, made_with)
     trees = {"graph": similarity, "targets and splits": problem}
-    return _fingerprint.identify(named, made_with, **trees)
+    return fingerprint.identify(named, made_with, **trees)
 
 
 def _known_product(sent: Callable[[], Array] | None, problem: Problem) -> Array | None:
@@ -323,7 +323,7 @@ def _known_product(sent: Callable[[], Array] | None, problem: Problem) -> Array 
         return None
     known = jnp.asarray(sent(), problem.targets.dtype)
     num_nodes, num_classes = problem.targets.shape
-    _checks.shape("sent", known, (num_nodes, len(problem.train), num_classes))
+    checks.shape("sent", known, (num_nodes, len(problem.train), num_classes))
     if not np.isfinite(known).all():
         msg = "sent must be finite"
         raise ValueError(msg)
@@ -344,15 +344,15 @@ def _checked_settings(
         ValueError: a setting out of range.
         TypeError: a metric or residual that is no function.
     """
-    _checks.one_of("method", method, methods.METHODS)
-    _checks.one_of("select", select, selection.RULES)
+    checks.one_of("method", method, methods.METHODS)
+    checks.one_of("select", select, selection.RULES)
     for step_size in step_sizes:
-        _checks.positive("step_size", step_size)
-        _checks.fits("step_size", step_size, jnp.zeros(0).dtype)
-    num_steps = _checks.count("num_steps", num_steps, 1, MOST_STEPS)
+        checks.positive("step_size", step_size)
+        checks.fits("step_size", step_size, jnp.zeros(0).dtype)
+    num_steps = checks.count("num_steps", num_steps, 1, MOST_STEPS)
     limit = np.iinfo(np.int32).max
     if patience is not None:
-        limit = _checks.count("patience", patience, 1)
+        limit = checks.count("patience", patience, 1)
     for name, function in functions.items():
-        _checks.function(name, function, "see metrics.by_name and losses.by_name")
+        checks.function(name, function, "see metrics.by_name and losses.by_name")
     return num_steps, {"rule": select, "patience": jnp.asarray(limit, jnp.int32)}

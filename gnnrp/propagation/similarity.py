@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from gnnrp import _checks, spmm
+from gnnrp import sparse
 from gnnrp.propagation import label
+from gnnrp.runtime import checks
 from gnnrp.types import LinearMap, Scalar
 
 
@@ -31,7 +32,7 @@ class Power:
 
     adjacency: LinearMap
     power: int = _static()
-    first: spmm.Matrix | None = None  # see ``maps.on_support``
+    first: sparse.Matrix | None = None  # see ``maps.on_support``
 
     def __post_init__(self) -> None:
         """Refuse a power that is no number of hops.
@@ -43,7 +44,7 @@ class Power:
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return A^K V."""
-        return spmm.iterate(
+        return sparse.iterate(
             self.adjacency, lambda new, *_: new, v, self.power, first=self.first
         )
 
@@ -62,7 +63,7 @@ class LazyWalk:
     adjacency: LinearMap
     power: int = _static()
     alpha: Scalar = 1.0
-    first: spmm.Matrix | None = None  # see ``maps.on_support``
+    first: sparse.Matrix | None = None  # see ``maps.on_support``
 
     def __post_init__(self) -> None:
         """Refuse a power that is no number of hops.
@@ -84,7 +85,7 @@ class LazyWalk:
             alpha = jnp.asarray(self.alpha, old.dtype)
             return alpha * new + (1 - alpha) * old
 
-        return spmm.iterate(self.adjacency, hop, v, self.power, first=self.first)
+        return sparse.iterate(self.adjacency, hop, v, self.power, first=self.first)
 
 
 @jax.tree_util.register_dataclass
@@ -132,7 +133,7 @@ class Sandwich:
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return B M B V."""
         for name in ("outer", "inner"):
-            _checks.linear_map(name, getattr(self, name))
+            checks.linear_map(name, getattr(self, name))
         right = self.outer if self.right is None else self.right
         return self.outer(self.inner(right(v)))
 
@@ -150,8 +151,8 @@ class Dense:
         Raises:
             ValueError: V has another number of rows than M has columns.
         """
-        _checks.square("the matrix of similarity.Dense", self.matrix)
-        _checks.rows("V", v, len(self.matrix))
+        checks.square("the matrix of similarity.Dense", self.matrix)
+        checks.rows("V", v, len(self.matrix))
         return jnp.matmul(self.matrix, v, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -196,7 +197,7 @@ def _keep_count(walk: Any, name: str) -> None:
     Raises:
         ValueError: it is no whole number, or negative.
     """
-    count = _checks.count(name, getattr(walk, name), 0)
+    count = checks.count(name, getattr(walk, name), 0)
     object.__setattr__(walk, name, count)  # the way of frozen dataclasses
 
 
@@ -207,4 +208,4 @@ def check_alpha(alpha: Any) -> None:
         ValueError: it is.
     """
     if not isinstance(alpha, Tracer):
-        _checks.inside("alpha", alpha, 0, 1)
+        checks.inside("alpha", alpha, 0, 1)

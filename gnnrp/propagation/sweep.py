@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gnnrp import _checks, _fingerprint, _tracing, checkpoints
 from gnnrp.propagation import losses, maps, methods, residual, similarity
 from gnnrp.propagation._forms import initial_residual
 from gnnrp.propagation.problem import as_split, make_problem
+from gnnrp.runtime import checkpoints, checks, fingerprint, tracing
 from gnnrp.types import LinearMap, MetricFn, ResidualFn, Split
 
 STEP_SIZES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -69,7 +69,7 @@ def run(
     of the one before, in the Krylov form, where it is one of few.
 
     Args:
-        adjacency: A, such as a matrix from ``spmm.prepare``.
+        adjacency: A, such as a matrix from ``sparse.prepare``.
         targets: Y, as in ``residual.run``.
         split: masks (n,), or (s, n).
         step_sizes: η; the paper's grid if left out.
@@ -98,10 +98,10 @@ def run(
 
     Source: App. D.1, grid of the hyperparameter search.
     """
-    _checks.linear_map("the adjacency", adjacency)
-    _checks.function("make_similarity", make_similarity)
+    checks.linear_map("the adjacency", adjacency)
+    checks.function("make_similarity", make_similarity)
     if callback is not None:
-        _checks.function("callback", callback)
+        checks.function("callback", callback)
     powers, step_sizes = _checked_grid(powers, step_sizes)
     data = (adjacency, targets, as_split(split))
     settings = {
@@ -116,11 +116,11 @@ def run(
     grid = {"powers": powers, "make_similarity": make_similarity}
     hops = _FirstProducts(*data) if _shares_hops(grid, settings) else None
     if made_with is not None:
-        _checks.instance("made_with", made_with, dict, "it is kept as JSON")
+        checks.instance("made_with", made_with, dict, "it is kept as JSON")
     identity = {}
     if folder is not None:
-        named = settings | grid | {"adjacency": _fingerprint.Structure(adjacency)}
-        identity = _fingerprint.identify(named, made_with, data=data)
+        named = settings | grid | {"adjacency": fingerprint.Structure(adjacency)}
+        identity = fingerprint.identify(named, made_with, data=data)
     with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
         rows = _swept(data, grid, settings, hops, keeper, callback)
     return rows._replace(method=np.array(methods.METHODS)[rows.method])
@@ -147,7 +147,7 @@ def _swept(
     adjacency, targets, split = data
     powers, step_sizes = grid["powers"], settings["step_sizes"]
     functions: dict[str, Any] = {
-        name: _tracing.as_static(settings[name]) for name in ("metric", "residual_fn")
+        name: tracing.as_static(settings[name]) for name in ("metric", "residual_fn")
     }
     per_power = len(step_sizes) * len(np.atleast_2d(split[0]))
 
@@ -195,7 +195,7 @@ class _FirstProducts:
         more = similarity.Power(self._adjacency, int(reached))
         start = self.state[0]
         columns = start.reshape(len(start), -1)
-        send = _tracing.as_argument(maps.as_pytree(more))
+        send = tracing.as_argument(maps.as_pytree(more))
         expected = maps.product(send, columns).reshape(start.shape)
         bound = 1e3 * float(jnp.finfo(start.dtype).eps)
         error, largest = (float(jnp.abs(x).max()) for x in (value - expected, expected))
@@ -207,7 +207,7 @@ class _FirstProducts:
         value, reached = self.state
         columns = value.reshape(len(value), -1)
         more = similarity.Power(self._adjacency, power - int(reached))
-        sent = maps.product(_tracing.as_argument(maps.as_pytree(more)), columns)
+        sent = maps.product(tracing.as_argument(maps.as_pytree(more)), columns)
         value = sent.reshape(value.shape)
         self.state = (value, np.array(power))
         return value
@@ -244,7 +244,7 @@ def winner(table: Table) -> Winner:
         ValueError: every setting has such a split.
         TypeError: no table.
     """
-    _checks.instance("table", table, Table, "sweep.run makes one")
+    checks.instance("table", table, Table, "sweep.run makes one")
     if not len(table.power):
         msg = "the table has no row; sweep.run makes one a power, step size and split"
         raise ValueError(msg)
@@ -278,11 +278,11 @@ def _checked_grid(powers: Any, step_sizes: Any) -> tuple[list[int], list[float]]
     Raises:
         ValueError: no list, an empty one, or one that does not hold numbers.
     """
-    powers = _checks.several("powers", powers)
-    step_sizes = _checks.several("step_sizes", step_sizes)
+    powers = checks.several("powers", powers)
+    step_sizes = checks.several("step_sizes", step_sizes)
     return (
-        [_checks.count("power", power, 0) for power in powers],
-        [_checks.number("step_size", step_size) for step_size in step_sizes],
+        [checks.count("power", power, 0) for power in powers],
+        [checks.number("step_size", step_size) for step_size in step_sizes],
     )
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Bool, Float
 
-from gnnrp import _arrays, _tracing, spmm
+from gnnrp import sparse
 from gnnrp.propagation import similarity as maps
+from gnnrp.runtime import arrays, tracing
 from gnnrp.types import LinearMap
 
 _PROBES = 4
@@ -41,7 +42,7 @@ def obstacle(similarity: LinearMap, num_nodes: int, dtype: jnp.dtype) -> str | N
     found = of_entries(similarity, eps)
     if found is None:
         try:
-            send = _tracing.as_argument(similarity)
+            send = tracing.as_argument(similarity)
             found = bool(_looks_symmetric(send, num_nodes, jnp.dtype(dtype)))
         except (AssertionError, NotImplementedError, TypeError, ValueError):
             # A callback, a loop of unknown length or, in jax 0.8, many a scan.
@@ -53,7 +54,7 @@ def of_entries(similarity: LinearMap, eps: float) -> bool | None:
     """Return whether the stored entries make S symmetric; None if there are none.
 
     Sparse and dense matrices are compared with their transposes, see
-    ``_arrays.asymmetric_pair``. Walks and restarts are as symmetric as their adjacency,
+    ``arrays.asymmetric_pair``. Walks and restarts are as symmetric as their adjacency,
     a sandwich as both of its parts. Other maps may state it in an attribute
     ``is_symmetric``, a boolean or None.
 
@@ -61,10 +62,10 @@ def of_entries(similarity: LinearMap, eps: float) -> bool | None:
         similarity: S.
         eps: unit round-off of the run.
     """
-    if isinstance(similarity, spmm.Matrix):
-        return _sparse_is_symmetric(spmm.stored(similarity), eps)
+    if isinstance(similarity, sparse.Matrix):
+        return _sparse_is_symmetric(sparse.stored(similarity), eps)
     if isinstance(similarity, maps.Dense):
-        return _arrays.asymmetric_pair(similarity.matrix, eps) is None
+        return arrays.asymmetric_pair(similarity.matrix, eps) is None
     if isinstance(similarity, maps.Power | maps.LazyWalk):
         is_identity = similarity.power == 0
         return is_identity or of_entries(similarity.adjacency, eps)
@@ -79,10 +80,10 @@ def of_entries(similarity: LinearMap, eps: float) -> bool | None:
 
 
 def _sparse_is_symmetric(csr: scipy.sparse.csr_array, eps: float) -> bool:
-    """Return whether A = A^T, up to the round-off of ``_arrays.asymmetric_pair``."""
+    """Return whether A = A^T, up to the round-off of ``arrays.asymmetric_pair``."""
     if csr.shape[0] != csr.shape[1]:
         return False
-    if not csr.nnz or spmm.is_symmetric(csr):
+    if not csr.nnz or sparse.is_symmetric(csr):
         return True
     largest = abs(csr)
     scale = np.maximum(
@@ -90,7 +91,7 @@ def _sparse_is_symmetric(csr: scipy.sparse.csr_array, eps: float) -> bool:
     )
     gap = scipy.sparse.coo_array(csr - csr.T)
     root = np.sqrt(scale.astype(np.float64))
-    allowed = _arrays.ROUND_OFF * eps * root[gap.row] * root[gap.col]
+    allowed = arrays.ROUND_OFF * eps * root[gap.row] * root[gap.col]
     return bool(np.all(np.abs(gap.data) <= allowed))
 
 
@@ -115,9 +116,9 @@ def _looks_symmetric_impl(
 
     none = jnp.zeros(like.shape, dtype)
     gap, scale = jax.lax.fori_loop(0, _PROBES, probe, (none, none))
-    return jnp.all(gap <= _arrays.ROUND_OFF * jnp.finfo(dtype).eps * scale)
+    return jnp.all(gap <= arrays.ROUND_OFF * jnp.finfo(dtype).eps * scale)
 
 
-_looks_symmetric = _tracing.Jit(
+_looks_symmetric = tracing.Jit(
     _looks_symmetric_impl, static_argnames=("num_nodes", "dtype")
 )

@@ -1,0 +1,69 @@
+"""Sentences and exit statuses for the errors of a command."""
+
+import logging
+import sys
+import threading
+import traceback
+import warnings
+
+from gnnrp.commands import _shared
+from gnnrp.runtime import streams
+
+BAD_INPUT, UNEXPECTED = 2, 1
+_EXPECTED = (ValueError, TypeError, OSError, RuntimeError)
+
+
+class UsageError(Exception):
+    """Flags that cannot be read."""
+
+
+def sentence(error: Exception) -> tuple[str, int]:
+    """Return the sentence and the exit status for an error.
+
+    An error whose class the package does not raise on purpose is called unexpected.
+    """
+    if isinstance(error, MemoryError):
+        reason = str(error).strip() or "no more could be allocated"
+        return (
+            f"not enough memory ({reason}); choose a smaller data set or smaller "
+            "settings, or set --max-memory to have too large ones refused at once"
+        ), BAD_INPUT
+    if isinstance(error, AssertionError) and "jax" in sys.modules:
+        try:  # JAX asserts that there is a device, without a reason
+            _shared.check_device()
+        except ValueError as cause:
+            return str(cause), BAD_INPUT
+    text = str(error).strip()
+    if text and isinstance(error, (UsageError, *_EXPECTED)):
+        return text, BAD_INPUT
+    name = type(error).__name__
+    return (
+        f"unexpected error ({f'{name}: {text}' if text else name}); --debug shows the "
+        "traceback"
+    ), UNEXPECTED
+
+
+def silence_threads() -> None:
+    """Drop the tracebacks that libraries print from threads and callbacks.
+
+    An error that matters to the command is raised in it too, and printed once.
+    """
+    sys.excepthook = sys.unraisablehook = threading.excepthook = _drop
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    warnings.showwarning = _tell_warning
+
+
+def show_traceback() -> int:
+    """Print the traceback of the current error, for --debug; return the exit status."""
+    traceback.print_exc()
+    return UNEXPECTED
+
+
+def _drop(*_: object) -> None:
+    pass
+
+
+def _tell_warning(message: Warning | str, *_: object, **__: object) -> None:
+    streams.tell(f"gnnrp: {message}")

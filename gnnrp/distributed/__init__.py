@@ -1,0 +1,1 @@
+"""Graphs that are shared by several devices or machines."""

@@ -1,0 +1,336 @@
+"""A sparse matrix whose rows are shared by the devices of a mesh, as a linear map.
+
+Each device holds a range of rows, about as many entries as any other, and as many rows
+of what is multiplied. Before a hop it receives what it lacks: the rows that its entries
+name and others hold (its halo, in rounds of pairs), or simply all of them, whichever is
+less.
+
+Rows are laid out with blanks, so that every device has as many (``partitioning``);
+``spread`` and ``collected`` lead there and back. ``residual.run`` takes such arrays as
+they are: its states stay where their rows are, on the devices of several processes too.
+
+    layout = layouts.balanced(adjacency, mesh.size)
+    matrix = sharded.prepare(adjacency, layout, mesh)
+    y = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, Shaped
+
+from gnnrp import sparse
+from gnnrp.distributed import partitioning
+from gnnrp.distributed.partitioning import Halo, Layout, Round
+from gnnrp.runtime import checks
+
+EXCHANGES = ("auto", "halo", "gather")
+
+
+class Block(NamedTuple):
+    """What a part holds: a CSR matrix of its rows and what it receives, and to send."""
+
+    data: Shaped[np.ndarray, " e"]
+    indices: Int[np.ndarray, " e"]
+    pointers: Int[np.ndarray, " m"]
+    width: int  # columns; the last is where zeros are stored that make parts alike
+    send: Int[np.ndarray, " h"] | None  # see ``Matrix``
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Matrix:
+    """V -> A V for V in a layout, each device with its rows; made by ``prepare``."""
+
+    leaves: tuple[Shaped[Array, "p ..."], ...]  # of an ``sparse.Matrix`` a device
+    send: Int[Array, "p h"] | None  # own rows by round; None: all go to all
+    rounds: tuple[Round, ...] | None = dataclasses.field(metadata={"static": True})
+    structure: Any = dataclasses.field(metadata={"static": True})  # of the leaves
+    rows: int = dataclasses.field(metadata={"static": True})  # of a device
+    mesh: Mesh = dataclasses.field(metadata={"static": True})
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns, blanks included."""
+        size = self.mesh.size * self.rows
+        return size, size
+
+    def __call__(self, v: jax.Array) -> jax.Array:
+        """Return A V, for V of shape (n, k) or (n,).
+
+        Raises:
+            ValueError: V has another number of rows.
+        """
+        if v.shape[:1] != self.shape[:1]:
+            msg = f"V must have {self.shape[0]} rows, as spread gives it, got {v.shape}"
+            raise ValueError(msg)
+        (axis,) = self.mesh.axis_names
+        rows = PartitionSpec(axis)
+        columns = v[:, None] if v.ndim == 1 else v
+
+        def product(leaves: Any, send: Any, own: Array) -> Array:
+            local = jax.tree.unflatten(self.structure, [leaf[0] for leaf in leaves])
+            if self.rounds is None:
+                received = [jax.lax.all_gather(own, axis, tiled=True)]
+            else:
+                received = [own, *_exchanged(own, send[0], self.rounds, axis)]
+            # The last column is where zeros are stored that make devices alike.
+            received.append(jnp.zeros((1, own.shape[1]), own.dtype))
+            return sparse.matmul(local, jnp.concatenate(received))
+
+        found = jax.shard_map(
+            product,
+            mesh=self.mesh,
+            in_specs=rows,
+            out_specs=rows,
+            check_vma=False,  # the sparse product has no rule for it
+        )(self.leaves, self.send, columns)
+        return found[:, 0] if v.ndim == 1 else found
+
+
+def prepare(
+    adjacency: Any, layout: Layout, mesh: Mesh, *, exchange: str = "auto"
+) -> Matrix:
+    """Lay a square matrix out for the devices of a mesh, once, on the host.
+
+    Args:
+        adjacency: A, BCOO or scipy sparse.
+        layout: from ``balanced``, of as many parts as the mesh has devices.
+        mesh: of one axis.
+        exchange: "halo": what is lacked; "gather": all rows; "auto": what moves less.
+
+    Raises:
+        ValueError: a mesh of several axes or of another size; an unknown exchange.
+        TypeError: no layout, no mesh, or no sparse matrix.
+    """
+    checks.instance("layout", layout, Layout, "layouts.balanced makes one")
+    checks.instance("mesh", mesh, Mesh, 'Mesh(jax.devices(), ("nodes",)) makes one')
+    if mesh.devices.shape != (layout.parts,):
+        msg = (
+            f"the mesh must have one axis of {layout.parts} devices, as the layout has "
+            f"parts, got {mesh.devices.shape}"
+        )
+        raise ValueError(msg)
+    made, rounds = blocks(adjacency, layout, exchange=exchange)
+    return assemble(made.__getitem__, layout.rows, rounds, mesh)
+
+
+def blocks(
+    adjacency: Any, layout: Layout, *, exchange: str = "auto"
+) -> tuple[list[Block], tuple[Round, ...] | None]:
+    """Return what each part holds, on the host: to be written, or to be assembled.
+
+    And the rounds in which they exchange rows; None where all go to all.
+
+    Args:
+        adjacency: see ``prepare``.
+        layout: see ``prepare``.
+        exchange: see ``prepare``.
+
+    Raises:
+        ValueError: an unknown exchange; a matrix that does not fit the layout.
+    """
+    checks.one_of("exchange", exchange, EXCHANGES)
+    csr = partitioning.placed(adjacency, layout)
+    halo = partitioning.halos_of_placed(csr, layout)
+    others = (layout.parts - 1) * layout.rows
+    gather = exchange == "gather" or (exchange == "auto" and halo.received >= others)
+    send = None if gather else _sent(halo, layout)
+    width = layout.rows + (others if gather else halo.received)
+    starts = csr.indptr[:: layout.rows]
+    most = int(np.diff(starts).max())
+    made = []
+    for part in range(layout.parts):
+        block = csr[part * layout.rows : (part + 1) * layout.rows]
+        if not gather:
+            block.indices = _received(block.indices, halo, layout, part)
+            block.sort_indices()
+        padded = _padded(block, width, most)
+        made.append(Block(*padded, width + 1, None if send is None else send[part]))
+    return made, None if gather else halo.rounds
+
+
+def assemble(
+    read: Callable[[int], Block],
+    rows: int,
+    rounds: tuple[Round, ...] | None,
+    mesh: Mesh,
+) -> Matrix:
+    """Return the matrix whose parts are read where their device is, and only there.
+
+    Args:
+        read: gives a part by its number, as ``blocks`` made it.
+        rows: of each part.
+        rounds: see ``blocks``.
+        mesh: of one axis, as many devices as parts.
+    """
+    mesh = _automatic(mesh)
+    leaves, send, structure = {}, {}, None
+    for part in own_parts(mesh):
+        data, indices, pointers, width, sent = read(part)
+        csr = scipy.sparse.csr_array((data, indices, pointers), (rows, width))
+        leaves[part], structure = jax.tree.flatten(sparse.as_stored(csr))
+        send[part] = [] if sent is None else [sent]
+    stacked = [
+        joined({part: np.asarray(each[i])[None] for part, each in held.items()}, mesh)
+        for held in (leaves, send)
+        for i in range(len(next(iter(held.values()))))
+    ]
+    count = len(next(iter(leaves.values())))
+    sends = stacked[count] if len(stacked) > count else None
+    return Matrix(tuple(stacked[:count]), sends, rounds, structure, rows, mesh)
+
+
+def own_parts(mesh: Mesh) -> list[int]:
+    """Return the parts whose devices are of this process."""
+    here = jax.process_index()
+    return [i for i, d in enumerate(mesh.devices.flat) if d.process_index == here]
+
+
+def joined(
+    held: dict[int, Shaped[np.ndarray, "..."]], mesh: Mesh, axis: int = 0
+) -> Shaped[Array, "..."]:
+    """Return an array made of a block a part, from those of this process.
+
+    Args:
+        held: blocks of one shape, by the number of the part.
+        mesh: see ``assemble``.
+        axis: along which they follow each other.
+    """
+    shape = list(next(iter(held.values())).shape)
+    rows = shape[axis]
+    shape[axis] *= mesh.size
+    return jax.make_array_from_callback(
+        tuple(shape),
+        _shared(mesh, axis),
+        lambda at: held[(at[axis].start or 0) // rows],
+    )
+
+
+def spread(
+    layout: Layout,
+    values: Shaped[np.ndarray, "..."],
+    mesh: Mesh,
+    *,
+    fill: Any = 0,
+    axis: int = 0,
+) -> Shaped[Array, "..."]:
+    """Return values of all nodes in a layout, each device with its rows.
+
+    Args:
+        layout: see ``balanced``.
+        values: of all nodes.
+        mesh: of as many devices as the layout has parts.
+        fill: of blank rows.
+        axis: of the nodes; masks of several splits have it last.
+
+    Raises:
+        ValueError: not a value for each node, or another number of devices.
+        TypeError: no layout.
+    """
+    checks.instance("layout", layout, Layout, "layouts.balanced makes one")
+    checks.plain("values", values)
+    values = np.asarray(values)
+    axis = checks.count("axis", axis, -values.ndim, values.ndim - 1) % values.ndim
+    shape = list(values.shape)
+    if shape[axis] != len(layout.place):
+        msg = f"values must have {len(layout.place)} nodes on axis {axis}, got {shape}"
+        raise ValueError(msg)
+    if mesh.size != layout.parts:
+        msg = f"the layout has {layout.parts} parts, and the mesh {mesh.size} devices"
+        raise ValueError(msg)
+    shape[axis] = layout.parts * layout.rows
+    placed = np.full(shape, fill, values.dtype)
+    placed[(slice(None),) * axis + (layout.place,)] = values
+    shared = _shared(_automatic(mesh), axis)
+    return jax.make_array_from_callback(placed.shape, shared, placed.__getitem__)
+
+
+def collected(
+    layout: Layout, placed: Shaped[Array, "m ..."]
+) -> Shaped[np.ndarray, "n ..."]:
+    """Return the values of all nodes, in their own order, on the host.
+
+    Where several processes share the rows, every one gets all of them.
+
+    Raises:
+        ValueError: another number of rows.
+        TypeError: no layout.
+    """
+    checks.instance("layout", layout, Layout, "layouts.balanced makes one")
+    checks.rows("placed", placed, layout.parts * layout.rows)
+    placed = jnp.asarray(placed)
+    if not placed.is_fully_addressable:
+        placed = multihost_utils.process_allgather(placed, tiled=True)
+    return np.asarray(placed)[layout.place]
+
+
+def _exchanged(
+    own: Float[Array, "n k"],
+    send: Int[Array, " h"],
+    rounds: tuple[Round, ...],
+    axis: str,
+) -> list[Float[Array, "h k"]]:
+    """Return what comes in each round."""
+    received, start = [], 0
+    for pairs, rows in rounds:
+        laid_out = own[send[start : start + rows]]
+        received.append(jax.lax.ppermute(laid_out, axis, pairs))
+        start += rows
+    return received
+
+
+def _shared(mesh: Mesh, axis: int) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, *mesh.axis_names))
+
+
+def _automatic(mesh: Mesh) -> Mesh:
+    """Return the mesh with axes whose shardings the compiler derives."""
+    return Mesh(mesh.devices, mesh.axis_names)
+
+
+def _received(
+    columns: Int[np.ndarray, " e"], halo: Halo, layout: Layout, part: int
+) -> Int[np.ndarray, " e"]:
+    """Return where each column stands: among the own rows, or in what is received."""
+    place = np.zeros(layout.parts, np.int64)  # of what comes from each part
+    for (source, to), start in halo.starts.items():
+        if to == part:
+            place[source] = layout.rows + start
+    foreign = np.concatenate(halo.needed[part])
+    owner = foreign // layout.rows
+    first = np.searchsorted(foreign, np.arange(layout.parts) * layout.rows)
+    stands = place[owner] + np.arange(len(foreign)) - first[owner]
+    found = columns - part * layout.rows
+    outside = (found < 0) | (found >= layout.rows)
+    found[outside] = stands[np.searchsorted(foreign, columns[outside])]
+    return found
+
+
+def _sent(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
+    """Return which of its rows each part sends, by round; blanks are the first one."""
+    send = np.zeros((layout.parts, halo.received), np.int32)
+    for (source, to), start in halo.starts.items():
+        rows = halo.needed[to][source] - source * layout.rows
+        send[source, start : start + len(rows)] = rows
+    return send
+
+
+def _padded(
+    block: scipy.sparse.csr_array, width: int, most: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a matrix with as many entries as any: zeros of the last row and column."""
+    pointers, missing = block.indptr.copy(), most - block.nnz
+    pointers[-1] += missing
+    return (
+        np.pad(block.data, (0, missing)),
+        np.pad(block.indices, (0, missing), constant_values=width),
+        pointers,
+    )

@@ -1,0 +1,183 @@
+"""Names of the machines of a run, and the JAX runtime that joins their processes."""
+
+import contextlib
+import math
+import os
+import socket
+from typing import Any
+
+from gnnrp.distributed._partners import Hosts
+
+PORT = 7117
+AUTO = "auto"
+_HEARTBEAT = 100  # seconds of JAX's own, at least; ours come first
+
+
+def parse(hosts: str, host: int | None) -> Hosts:
+    """Read ``--hosts`` and ``--host``.
+
+    Args:
+        hosts: names of all machines, comma-separated, in the order of the parts, the
+            first one ``name`` or ``name:port``.
+        host: the index of this one, from 0; found by this machine's name if None.
+
+    Raises:
+        ValueError: an invalid name or port, or an index out of range.
+    """
+    first, *others = (name.strip() for name in hosts.split(","))
+    name, colon, digits = first.partition(":")
+    port = int(digits) if digits.isascii() and digits.isdigit() else 0
+    if not colon:
+        port = PORT
+    names = (name, *(other.split(":")[0] for other in others))
+    if not all(names) or not 0 < port < 1 << 16:
+        msg = (
+            f"--hosts must be NAME,NAME,..., the first perhaps NAME:PORT, got "
+            f"{hosts[:80]!r}"
+        )
+        raise ValueError(msg)
+    index = _own(names) if host is None else host
+    if not 0 <= index < len(names):
+        msg = f"--host must be one of 0 to {len(names) - 1}, got {index}"
+        raise ValueError(msg)
+    return Hosts(names, index, port)
+
+
+def join(hosts: Hosts, port: int, seconds: float) -> None:
+    """Start JAX's distributed runtime between processes that have met.
+
+    Args:
+        hosts: of the run.
+        port: a free one of the first machine.
+        seconds: to wait for partners.
+
+    Raises:
+        ValueError: the runtime does not start.
+    """
+    _initialize(
+        seconds,
+        f"check that all machines reach {hosts.names[0]}:{port}",
+        coordinator_address=f"{hosts.names[0]}:{port}",
+        num_processes=len(hosts.names),
+        process_id=hosts.index,
+    )
+
+
+def join_automatically(port: int, seconds: float) -> Hosts:
+    """Start JAX's distributed runtime as Slurm, Open MPI or a cloud describes it.
+
+    Args:
+        port: where this process listens for the others, if it is the first.
+        seconds: to wait for partners.
+
+    Raises:
+        ValueError: nothing describes the processes, or some are missing.
+    """
+    _initialize(seconds, "name the machines by --hosts A,B")
+    import jax
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    own = np.zeros(260, np.int32)
+    name = socket.gethostname().encode()[:255]
+    own[0] = port
+    own[1 : 1 + len(name)] = list(name)
+    every = np.atleast_2d(multihost_utils.process_allgather(own))
+    names = tuple(bytes(row[1:][row[1:] > 0].tolist()).decode() for row in every)
+    return Hosts(names, jax.process_index(), int(every[0, 0]))
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing listens at."""
+    with socket.socket() as found:
+        found.bind(("", 0))
+        return found.getsockname()[1]
+
+
+def _initialize(seconds: float, remedy: str, **settings: Any) -> None:
+    import jax
+
+    patience = math.ceil(seconds)
+    try:
+        jax.distributed.initialize(
+            **settings,
+            initialization_timeout=patience,
+            heartbeat_timeout_seconds=max(_HEARTBEAT, 3 * patience),
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = (str(error) or repr(error)).splitlines()[0]
+        msg = f"the processes of this run did not meet ({reason[:150]}); {remedy}"
+        raise ValueError(msg) from error
+
+
+def _own(names: tuple[str, ...]) -> int:
+    """Return the index of this machine's name.
+
+    Raises:
+        ValueError: none, or several.
+    """
+    own = socket.gethostname()
+    found = [i for i, name in enumerate(names) if name in {own, own.split(".")[0]}]
+    if len(found) != 1:
+        msg = (
+            f"this machine is called {own}, which is {len(found)} of --hosts; pass its "
+            "index by --host, from 0"
+        )
+        raise ValueError(msg)
+    return found[0]
+
+
+def differing(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
+    """Describe the first difference between the settings of processes, if any."""
+    for i, other in enumerate(values):
+        for name, value in values[0].items():
+            if other.get(name) != value:
+                return (
+                    f"{name} is {other.get(name)!r} in {hosts.named(i)} and {value!r} "
+                    f"in {hosts.named(0)}; start all processes with the same"
+                )
+    return None
+
+
+class SharedFolder:
+    """A file that the first process writes and all others must see."""
+
+    def __init__(self, folder: Any) -> None:
+        """Do not write it yet."""
+        self._folder = folder
+        self._token: str | None = None
+
+    def offer(self) -> str:
+        """Write the file and return its name.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        import secrets
+
+        from gnnrp.runtime import atomic_files, checkpoints
+
+        checkpoints.prepare(self._folder)
+        self._token = f".{secrets.token_hex(8)}"
+        atomic_files.write(self._folder / self._token, b"")
+        return self._token
+
+    def withdraw(self) -> None:
+        """Remove the file."""
+        if self._token is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / self._token).unlink()
+
+    def sees(self, token: str, seconds: float) -> bool:
+        """Return whether the file is there; network folders may take a while."""
+        import time
+
+        deadline = time.monotonic() + seconds
+        while True:
+            # A listing is read anew where a missing name may be cached.
+            with contextlib.suppress(OSError):
+                if token in os.listdir(self._folder):
+                    return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)

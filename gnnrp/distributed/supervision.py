@@ -1,0 +1,277 @@
+"""The process that watches a worker and its partners, and ends a run of several."""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import connection
+from typing import Any
+
+from gnnrp.distributed import _partners, multihost
+from gnnrp.distributed._child import Worker
+from gnnrp.distributed._partners import AGAIN, Event, Hosts, PartnerError, Partners
+from gnnrp.runtime import streams
+
+_TICK = 0.2  # seconds between two looks at signals and clocks
+_GRACE, _SHORT_GRACE = 5.0, 1.0  # seconds for the cause of a failure to show
+_WAITS = {"SIGKILL": 0.0, "SIGABRT": _GRACE}
+
+
+def run(
+    command: Any, hosts: str, host: int | None, progress: Callable[[int, int], None]
+) -> Any:
+    """Run a command in a worker, in step with those of the other machines.
+
+    Args:
+        command: has ``prepare_shards``, ``compute_shards``, ``folder``, ``debug`` and
+            ``partner_seconds``.
+        hosts: names of all machines, or "auto".
+        host: the index of this one.
+        progress: called with (done, total) in the first process.
+
+    Returns:
+        The result of ``compute_shards`` in the first process, None in all others.
+
+    Raises:
+        ValueError: flags that do not serve; a partner that is missing, silent or gone;
+            an error of a worker.
+        KeyboardInterrupt: on Ctrl-C in any of the processes.
+        SystemExit: on SIGTERM in any of them, with status 143.
+    """
+    if hosts == multihost.AUTO and host is not None:
+        msg = f"--host does not apply to --hosts auto, got {host}; leave it out"
+        raise ValueError(msg)
+    known = None if hosts == multihost.AUTO else multihost.parse(hosts, host)
+    with _signals() as received:
+        supervisor = Supervisor(command, known, received, progress)
+        succeeded = False
+        try:
+            result = supervisor.supervise()
+            succeeded = True
+        finally:
+            supervisor.close(show_noise=succeeded or command.debug)
+    return result
+
+
+class Supervisor:
+    """A worker and the partners of this process."""
+
+    def __init__(
+        self,
+        command: Any,
+        hosts: Hosts | None,
+        signals: list[int],
+        progress: Callable[[int, int], None],
+    ) -> None:
+        """Listen for partners; start nothing yet.
+
+        Args:
+            command: see ``run``.
+            hosts: None until the worker finds them.
+            signals: grows with the signals that this process receives.
+            progress: see ``run``.
+        """
+        self._command, self._seconds = command, command.partner_seconds
+        self._hosts, self._signals, self._progress = hosts, signals, progress
+        self._listener = _partners.listen(None) if hosts is None else None
+        self._partners = Partners(hosts, self._seconds) if hosts else None
+        self._worker: Worker | None = None
+        self._told: str | None = None  # to partners, why the run ends
+        self._deadline = float("inf")  # for the worker
+        self._interrupted, self._kept = 0, ""
+        self._fault: str | None = None  # which may have its cause in a partner
+        self._result: Any = None
+        self._has_result = self._finished = False
+
+    def supervise(self) -> Any:
+        """Wait for the result; see ``run``.
+
+        Raises:
+            ValueError: see ``run``.
+        """
+        if self._partners is not None:
+            self._meet(self._partners)
+        port = self._listener.getsockname()[1] if self._listener else 0
+        self._worker = worker = Worker()
+        worker.send((sys.argv, self._command, self._hosts, port, self._seconds))
+        if self._partners is None:
+            self._deadline = time.monotonic() + 2 * self._seconds
+        while not self._finished:
+            sockets = self._partners.sockets() if self._partners else []
+            connection.wait([*worker.sources(), *sockets], _TICK)
+            self._heed_signals()
+            for kind, content in worker.poll():
+                self._hear_worker(kind, content)
+            if self._partners is not None:
+                for event in [*self._partners.poll(), *self._partners.settled()]:
+                    self._hear_partner(event)
+            self._heed_clock(worker)
+        return self._result if self._is_first() else None
+
+    def close(self, *, show_noise: bool) -> None:
+        """End the worker and all connections."""
+        if self._partners is not None:
+            self._partners.end(self._told)
+        if self._listener is not None:
+            self._listener.close()
+        if self._worker is not None:
+            noise = self._worker.close()
+            for line in noise.splitlines() if show_noise else ():
+                streams.tell(line)
+
+    def _is_first(self) -> bool:
+        return self._hosts is not None and self._hosts.index == 0
+
+    def _own_name(self) -> str:
+        if self._hosts is None:
+            return "a process"
+        return self._hosts.named(self._hosts.index)
+
+    def _meet(self, partners: Partners) -> None:
+        """Wait for the others to start.
+
+        Raises:
+            PartnerError: they do not.
+        """
+        try:
+            partners.meet(lambda: bool(self._signals))
+        except PartnerError as error:
+            self._told = str(error)
+            raise
+        self._heed_signals()
+
+    def _heed_signals(self) -> None:
+        """Pass signals on to the worker and the partners; obey the second at once."""
+        if not self._signals or self._interrupted:
+            if len(self._signals) > 1:
+                self._deadline = 0
+            return
+        if self._partners is not None:
+            self._partners.interrupt(self._signals[0])
+        self._interrupt(self._signals[0])
+
+    def _interrupt(self, number: int) -> None:
+        """Let the worker write a checkpoint, if it does so in time."""
+        if self._interrupted:
+            return
+        self._interrupted = number
+        if self._worker is None:
+            raise self._interruption()
+        self._worker.interrupt()
+        self._deadline = time.monotonic() + self._seconds
+
+    def _interruption(self) -> BaseException:
+        if self._interrupted != signal.SIGTERM:
+            return KeyboardInterrupt(self._kept)
+        how = self._kept.removeprefix("interrupted")
+        streams.tell(f"gnnrp: terminated{how}{'; go on by --resume' if how else ''}")
+        return SystemExit(128 + signal.SIGTERM)
+
+    def _hear_worker(self, kind: str, content: Any) -> None:
+        """Act on a message of the worker.
+
+        Raises:
+            ValueError: an error that ends the run.
+        """
+        if kind == "met":
+            self._hosts, self._deadline = content, float("inf")
+            listener = self._listener if self._is_first() else None
+            self._partners = Partners(content, self._seconds, listener)
+            self._meet(self._partners)
+        elif kind == "gather" and self._partners is not None:
+            self._partners.gather(content)
+        elif kind == "progress" and self._is_first():
+            self._progress(*content)
+        elif kind == "result" and self._partners is not None:
+            self._result, self._has_result = content, True
+            self._partners.finish()
+        elif kind == "interrupted" or (
+            self._interrupted and kind in {"failed", "gone"}
+        ):
+            self._kept = content if kind == "interrupted" else ""
+            raise self._interruption()
+        elif kind == "disagreement":
+            self._told = content
+            raise ValueError(content)
+        elif kind in {"failed", "gone"} and not self._has_result and not self._fault:
+            self._suspect(kind, content)
+
+    def _suspect(self, kind: str, content: Any) -> None:
+        """Note an error of the worker; its cause may yet come from a partner."""
+        wait = _GRACE
+        if kind == "gone":
+            # A lost partner ends in an abort, but never in a kill.
+            wait = _WAITS.get(content.split()[-1], _SHORT_GRACE)
+            self._fault = self._told = f"{self._own_name()} {content}; {AGAIN}"
+            if self._partners is None and "SIGABRT" in content:  # as JAX gives up
+                self._fault = self._not_met()
+        elif content[1]:  # of JAX's runtime
+            reason = content[0].splitlines()[0][:150]
+            self._fault = self._told = f"{self._own_name()} failed ({reason}); {AGAIN}"
+        else:
+            self._fault, wait = content[0], _SHORT_GRACE
+            self._told = f"{self._own_name()} stopped: {self._fault}"
+        self._deadline = time.monotonic() + (wait if self._partners else 0)
+
+    def _not_met(self) -> str:
+        return (
+            "the processes of this run did not meet in the time that --partner-seconds "
+            f"allows ({self._seconds:g}); start all of them, or name the machines by "
+            "--hosts A,B"
+        )
+
+    def _hear_partner(self, event: Event) -> None:
+        """Act on a message of a partner.
+
+        Raises:
+            PartnerError: it ended before this process had its result.
+        """
+        if event.kind == "values" and self._worker is not None:
+            self._worker.send(event.content)
+        elif event.kind == "interrupt":
+            self._interrupt(event.content)
+        elif event.kind == "done" or (event.kind == "end" and self._has_result):
+            self._finished = True
+        elif event.kind == "end" and self._interrupted:
+            self._deadline = min(self._deadline, time.monotonic() + _GRACE)
+        elif event.kind == "end":
+            self._told = event.content
+            raise PartnerError(event.content)
+
+    def _heed_clock(self, worker: Worker) -> None:
+        """End what takes too long.
+
+        Raises:
+            ValueError: the worker has failed, or is stopped.
+        """
+        now = time.monotonic()
+        since = worker.stopped_since
+        if since is not None and not self._fault and now - since > self._seconds:
+            how = f"has been stopped for {self._seconds:g} s (--partner-seconds)"
+            self._fault = self._told = f"{self._own_name()} {how}; {AGAIN}"
+            self._deadline = now
+        if now < self._deadline:
+            return
+        if self._interrupted:
+            raise self._interruption()
+        if self._fault:
+            raise ValueError(self._fault)
+        raise ValueError(self._not_met())
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect the signals that ask this process to end."""
+    received: list[int] = []
+    usual = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                usual[number] = signal.signal(number, lambda n, _: received.append(n))
+    try:
+        yield received
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)

@@ -1,0 +1,135 @@
+"""The process that computes for one of several machines; its supervisor watches it.
+
+JAX's runtime aborts where a partner is lost, and its collectives cannot be interrupted.
+So the command starts a worker, which may end in any way, and reports in its place.
+"""
+
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gnnrp.distributed import multihost
+from gnnrp.distributed._partners import Hosts
+
+_FOLDER_SECONDS = 10.0  # for a new file to show in a network folder
+
+
+class Link:
+    """The connection of a worker to its supervisor."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Listen in a thread, which ends this process with its supervisor."""
+        self._connection, self._lock = connection, threading.Lock()
+        self._received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def receive(self) -> Any:
+        """Wait for what the supervisor sends."""
+        return self._received.get()
+
+    def send(self, kind: str, content: Any = None) -> None:
+        """Send a message to the supervisor."""
+        with self._lock:
+            self._connection.send((kind, content))
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values that all processes contribute, in their order."""
+        self.send("gather", value)
+        return self.receive()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                self._received.put(self._connection.recv())
+            except (EOFError, OSError):
+                os._exit(0)  # the run is over, or the supervisor is
+
+
+class Disagreement(ValueError):
+    """A difference between processes, which all of them find alike."""
+
+
+def main(number: int) -> None:
+    """Run a command for the supervisor at the other end of a file descriptor."""
+    # The supervisor alone decides on signals, whatever the shell had ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    link = Link(Connection(number))
+    try:
+        sys.argv, *task = link.receive()
+        found = _computed(link, *task)
+    except KeyboardInterrupt as interruption:
+        link.send("interrupted", str(interruption))
+    except Disagreement as error:
+        link.send("disagreement", str(error))
+    except (ValueError, TypeError, OSError, MemoryError, RuntimeError) as error:
+        traceback.print_exc()
+        text = str(error) or repr(error)
+        # JAX raises the failures of its runtime as several types, a status in front.
+        of_runtime = isinstance(error, RuntimeError) or re.match("[A-Z_]+: ", text)
+        link.send("failed", (text, bool(of_runtime)))
+    else:
+        link.send("result", found)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    while True:  # partners may still need this process's part of JAX's runtime
+        threading.Event().wait()
+
+
+def _computed(
+    link: Link, command: Any, hosts: Hosts | None, port: int, seconds: float
+) -> Any:
+    """Run the command once all processes agree on it, and return its output."""
+    automatic = hosts is None
+    if hosts is None:
+        hosts = multihost.join_automatically(port, seconds)
+        link.send("met", hosts)
+    settings, identity = command.prepare_shards()
+    _agree(link, hosts, identity)
+    if command.folder is not None:
+        _share(link, hosts, command.folder, min(seconds / 2, _FOLDER_SECONDS))
+    if not automatic:
+        own = multihost.free_port() if hosts.index == 0 else 0
+        multihost.join(hosts, link.gather(own)[0], seconds)
+    return command.compute_shards(
+        settings, lambda done, total: link.send("progress", (done, total))
+    )
+
+
+def _agree(link: Link, hosts: Hosts, identity: dict[str, Any]) -> None:
+    """Compare the settings of all processes before any waits for another.
+
+    Raises:
+        Disagreement: they differ.
+    """
+    if difference := multihost.differing(link.gather(identity), hosts):
+        raise Disagreement(difference)
+
+
+def _share(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
+    """Make sure that all processes see the same folder.
+
+    Raises:
+        Disagreement: one of them does not.
+        OSError: it cannot be written.
+    """
+    shared = multihost.SharedFolder(folder)
+    try:
+        token = link.gather(shared.offer() if hosts.index == 0 else None)[0]
+        seen = link.gather((shared.sees(token, seconds), str(folder)[:100]))
+    finally:
+        shared.withdraw()
+    link.gather(None)  # no process ends the run before the file is removed
+    for index, (is_there, path) in enumerate(seen):
+        if is_there:
+            continue
+        msg = (
+            f"--folder {path!r} of {hosts.named(index)} is not that of "
+            f"{hosts.named(0)}; name a folder that all machines share"
+        )
+        raise Disagreement(msg)

@@ -1,0 +1,337 @@
+"""Kernels of node features, evaluated in row blocks: n x n is never held unless asked.
+
+A kernel is a function of two blocks of rows, (b, d) and (n, d) -> (b, n). ``build``
+turns it into a linear map; with ``normalized`` it is Kn = Dk^-1/2 Kg Dk^-1/2, Dk the
+row sums of Kg over all n nodes, which the paper's published step sizes presuppose
+although its text leaves it out.
+
+Source: App. E.1.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Array, Float, Int
+
+from gnnrp.kernels.features import sparse_rows
+from gnnrp.kernels.features._functions import (
+    KERNELS,
+    OF_INNER,
+    TERMS,
+    GramFn,
+    gaussian,
+    laplacian,
+    of_distance,
+)
+from gnnrp.kernels.features.inputs import (
+    FeaturesLike,
+    as_dense,
+    as_float,
+    checked,
+    is_thin,
+    thin,
+)
+from gnnrp.kernels.features.sparse_rows import SparseRows
+from gnnrp.runtime import arrays, checks, memory, peaks, tracing
+from gnnrp.types import Scalar
+
+_BLOCK_BYTES = 2**26  # of one row block of the kernel
+_MOST_OFFSET = 0.99  # of the squares, that the mean row may be
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class FeatureKernel:
+    """V -> diag(scale) Kg (diag(scale) V), Kg evaluated block by block at each product.
+
+    All blocks have equally many rows; the last one begins early and repeats some.
+    """
+
+    features: Float[Array, "n d"] | SparseRows
+    scale: Float[Array, " n"]
+    gamma: Scalar
+    block_size: int = dataclasses.field(metadata={"static": True})
+    gram_fn: GramFn = dataclasses.field(metadata={"static": True})
+
+    @property
+    def is_symmetric(self) -> bool | None:
+        """True for the kernels of ``KERNELS``; None, unknown, for other functions."""
+        return True if self.gram_fn in KERNELS.values() else None
+
+    def __call__(self, v: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+        """Return the product; memory: one block of rows beside V and the result.
+
+        Raises:
+            ValueError: V has another number of rows.
+        """
+        if v.ndim == 1:
+            return self(v[:, None])[:, 0]
+        checks.rows("V", v, len(self.scale))
+        v = self.scale[:, None] * v
+
+        def body(gram, _):
+            return jnp.matmul(gram, v, precision=jax.lax.Precision.HIGHEST)
+
+        return self.scale[:, None] * _over_blocks(self, body, v.shape[1], v.dtype)
+
+
+def build(
+    features: FeaturesLike,
+    kernel: str | GramFn = "gaussian",
+    *,
+    gamma: Scalar = 1.0,
+    normalized: bool = True,
+    block_bytes: int = _BLOCK_BYTES,
+    max_bytes: int | None = None,
+) -> FeatureKernel:
+    """Return the kernel of the features as a linear map.
+
+    Args:
+        features: dense or scipy sparse. If fewer than 4 percent of the entries are
+            nonzero, and the kernel is given by name, only those are stored and used.
+        kernel: a name from ``KERNELS``, or a function (x, y, γ) -> block. It is static
+            under a ``jit`` of your own; runs of this package trace it anew each time.
+        gamma: γ of the kernel; the linear kernel has none.
+        normalized: Dk^-1/2 Kg Dk^-1/2 with Dk over all n rows, else Kg itself.
+        block_bytes: memory of one row block.
+        max_bytes: limit of the memory in use; that of the machine if left out.
+
+    Raises:
+        ValueError: unknown kernel; γ not positive, or out of the features' type;
+            features that are not a finite matrix with a column; a kernel that does not
+            fit into memory; or, normalized, a row sum that is not positive.
+        TypeError: a kernel that is neither a name nor a function, features that are not
+            real numbers.
+    """
+    if isinstance(kernel, str):
+        checks.one_of("kernel", kernel, KERNELS)
+        kernel = KERNELS[kernel]
+    checks.function("kernel", kernel, f"or a name: {', '.join(KERNELS)}")
+    checks.positive("gamma", gamma)
+    checks.at_least("block_bytes", block_bytes, 0)
+    x = checked(features)
+    room = memory.room(max_bytes)
+    check_memory(x, kernel, room, block_bytes=block_bytes)
+    x = thin(x) if kernel in KERNELS.values() else as_dense(x)
+    is_of_distance = kernel is gaussian or kernel is laplacian
+    if is_of_distance and not scipy.sparse.issparse(x):
+        checks.fits("features", x, jax.dtypes.canonicalize_dtype(x.dtype))
+        x = _near_zero(x)
+    x = as_float(x)
+    checks.fits("gamma", gamma, x.dtype)
+    num_nodes = x.shape[0]
+    row_bytes = max(1, num_nodes * x.dtype.itemsize)
+    block_size = min(num_nodes, max(1, block_bytes // row_bytes))
+    if scipy.sparse.issparse(x):
+        on_device: Any = sparse_rows.build(x)
+        block_size = sparse_rows.block_size(on_device, block_bytes)
+    else:
+        on_device = jnp.asarray(x)
+    result = FeatureKernel(
+        features=on_device,
+        scale=jnp.ones(num_nodes, x.dtype),
+        gamma=jnp.asarray(gamma, x.dtype),
+        block_size=block_size,
+        gram_fn=kernel,
+    )
+    if not normalized:
+        return result
+    scale = checked_scale(np.asarray(_row_sums(tracing.as_argument(result))))
+    return dataclasses.replace(result, scale=jnp.asarray(scale, x.dtype))
+
+
+def matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
+    """Return the whole n x n matrix, for one that fits memory and is used often.
+
+    Raises:
+        TypeError: no kernel from ``build``.
+    """
+    checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
+    return _matrix(tracing.as_argument(kernel))
+
+
+def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
+    """Return Dk^-1/2 Kg Dk^-1/2 of a kernel built with ``normalized=False``.
+
+    The same as ``matrix`` of a normalized one, at half the cost: Kg is evaluated once.
+
+    Raises:
+        ValueError: the kernel is normalized already; a row sum is not positive and
+            finite.
+        TypeError: no kernel from ``build``.
+    """
+    checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
+    if np.any(np.asarray(kernel.scale) != 1):
+        msg = (
+            "the kernel is normalized already; features.build(x, normalized=False) "
+            "makes one that is not"
+        )
+        raise ValueError(msg)
+    gram = matrix(kernel)
+    scale = checked_scale(np.asarray(jnp.sum(gram, axis=1)))
+    return _scaled(gram, jnp.asarray(scale, gram.dtype))
+
+
+def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
+    """Return rows of Kg, without the scale.
+
+    Raises:
+        ValueError: no numbers of nodes; not checked where they are traced.
+    """
+    index = arrays.node_ids("index", index, len(kernel.scale))
+    if isinstance(kernel.features, SparseRows):
+        return _sparse_gram(kernel, index)
+    return kernel.gram_fn(kernel.features[index], kernel.features, _gamma(kernel))
+
+
+def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
+    """Return the diagonal of Kg, without the scale."""
+    x, gamma = kernel.features, _gamma(kernel)
+    # By identity: not every kernel of a caller can be hashed.
+    if any(kernel.gram_fn is known for known in TERMS):
+        return jnp.ones(x.shape[0], x.dtype)
+    if isinstance(x, SparseRows):
+        return OF_INNER[kernel.gram_fn](x.sums(jnp.square), gamma)
+    return jax.vmap(lambda row: kernel.gram_fn(row, row, gamma))(x[:, None])[:, 0, 0]
+
+
+def _near_zero(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Return x less its mean row, where that is most of every row: a year, say.
+
+    Distances stay, while float32 keeps more digits of the differences.
+    """
+    with np.errstate(over="ignore"):  # beyond float64 is left as it is
+        mean = x.sum(axis=0, dtype=np.float64) / max(1, len(x))
+        squares = np.einsum("ij,ij->", x, x, dtype=np.float64)
+        if len(x) * float(mean @ mean) <= _MOST_OFFSET * squares:
+            return x
+    return (x - mean).astype(x.dtype)
+
+
+def check_memory(
+    features: Any,
+    kernel: str | GramFn,
+    room: memory.Room,
+    *,
+    block_bytes: int = _BLOCK_BYTES,
+) -> None:
+    """Refuse checked features whose kernel does not fit, before they are copied.
+
+    Args:
+        features: from ``checked``.
+        kernel: a name or a function.
+        room: the memory left.
+        block_bytes: memory of one row block.
+
+    Raises:
+        ValueError: the kernel does not fit.
+    """
+    named = isinstance(kernel, str) or kernel in KERNELS.values()
+    (num_nodes, num_features), itemsize = features.shape, features.dtype.itemsize
+    sparse = scipy.sparse.issparse(features)
+    dense = peaks.dense_rows(num_nodes, num_features, block_bytes, itemsize=itemsize)
+    if sparse and named and is_thin(features):
+        needed = peaks.sparse_rows(
+            features.nnz, num_features, block_bytes, itemsize=itemsize
+        )
+        instead = "take fewer rows"
+    elif sparse and not named:
+        names = ", ".join(KERNELS)
+        needed = dense
+        instead = f"take a kernel that keeps sparse rows, by its name: {names}"
+    else:
+        needed, instead = dense, "take fewer features"
+    what = f"the kernel of {num_nodes:,} rows of {num_features:,} features"
+    memory.check(what, needed, room, instead)
+
+
+def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return 1 / sqrt of the row sums.
+
+    Raises:
+        ValueError: one is not positive and finite.
+    """
+    usable = (sums > 0) & np.isfinite(sums)
+    if not usable.all():
+        where = int(np.argmin(usable))
+        msg = (
+            f"the kernel's row {where} sums to {sums[where]}, which no square root "
+            "scales; take a kernel with positive, finite row sums or another gamma; in "
+            "Python, features.build(x, normalized=False) leaves the rows as they are"
+        )
+        raise ValueError(msg)
+    return 1 / np.sqrt(sums)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _scaled(
+    gram: Float[Array, "n n"], scale: Float[Array, " n"]
+) -> Float[Array, "n n"]:
+    return scale[:, None] * gram * scale[None, :]
+
+
+def _gamma(kernel: FeatureKernel) -> Float[Array, ""]:
+    # γ takes the features' type, so that a float64 γ does not promote float32 features.
+    return jnp.asarray(kernel.gamma, kernel.features.dtype)
+
+
+@jax.jit
+def _sparse_gram(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
+    """Return rows of Kg of sparse features."""
+    x: Any = kernel.features
+    gamma = _gamma(kernel)
+    if kernel.gram_fn in OF_INNER:
+        return OF_INNER[kernel.gram_fn](x.inner(index), gamma)
+    return of_distance(x.distances(index, gamma, TERMS[kernel.gram_fn]), gamma)
+
+
+def _over_blocks(
+    kernel: FeatureKernel,
+    body: Callable[[Float[Array, "b n"], Int[Array, ""]], Float[Array, "b k"]],
+    width: int,
+    dtype: jnp.dtype,
+) -> Float[Array, "n k"]:
+    """Return what ``body`` makes of each row block of Kg and its first row's number.
+
+    Results are written where they belong: stacked blocks would be held twice.
+    """
+    x, size = kernel.features, kernel.block_size
+    num_nodes = x.shape[0]
+
+    def gram(first):
+        if isinstance(x, SparseRows):
+            return _sparse_gram(kernel, first + jnp.arange(size))
+        block = jax.lax.dynamic_slice_in_dim(x, first, size)
+        return kernel.gram_fn(block, x, _gamma(kernel))
+
+    def write(i, result):
+        first = jnp.minimum(i * size, num_nodes - size)
+        made = body(gram(first), first)
+        return jax.lax.dynamic_update_slice_in_dim(result, made, first, 0)
+
+    result = jnp.zeros((num_nodes, width), dtype)
+    return jax.lax.fori_loop(0, -(-num_nodes // max(size, 1)), write, result)
+
+
+@tracing.Jit
+def _row_sums(kernel: Any) -> Float[Array, " n"]:
+    kernel = tracing.unwrap(kernel)
+    return kernel(jnp.ones((kernel.features.shape[0], 1), kernel.features.dtype))[:, 0]
+
+
+@tracing.Jit
+def _matrix(kernel: Any) -> Float[Array, "n n"]:
+    kernel = tracing.unwrap(kernel)
+
+    def body(gram, first):
+        own = jax.lax.dynamic_slice_in_dim(kernel.scale, first, kernel.block_size)
+        return own[:, None] * gram * kernel.scale[None, :]
+
+    x = kernel.features
+    return _over_blocks(kernel, body, x.shape[0], x.dtype)

@@ -1,0 +1,280 @@
+"""Feature kernels that never form n x n: over distinct rows, or as K ~ Φ Φ^T.
+
+All three are linear maps for ``similarity.Sandwich``, normalized as in ``features``:
+Dk^-1/2 Kg Dk^-1/2, Dk the row sums of what stands for Kg.
+"""
+
+import dataclasses
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from jaxtyping import Array, Float, Int, Key
+
+from gnnrp.kernels.features import blocks
+from gnnrp.kernels.features.blocks import FeaturesLike, GramFn
+from gnnrp.runtime import arrays, checks, memory, peaks
+from gnnrp.types import Scalar
+
+_PHASE_BYTES = 2**26  # of angles in float64 at once
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Distinct:
+    """V -> Z K Z^T V, K the kernel of the u distinct rows, Z which of them a node has.
+
+    Nodes of equal features thereby get equal values, to the last bit.
+    """
+
+    gram: Float[Array, "u u"]  # K, scaled
+    group: Int[Array, " n"]  # the distinct row of each node
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether K is, up to round-off."""
+        eps = float(jnp.finfo(self.gram.dtype).eps)
+        return arrays.asymmetric_pair(self.gram, eps) is None
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return the product; cost: n k + u^2 k.
+
+        Raises:
+            ValueError: V has another number of rows.
+        """
+        checks.rows("V", v, len(self.group))
+        total = jax.ops.segment_sum(v, self.group, num_segments=len(self.gram))
+        return jnp.matmul(self.gram, total, precision=_HIGHEST)[self.group]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factored:
+    """V -> Φ (Φ^T V), PSD by construction."""
+
+    factor: Float[Array, "n r"]  # Φ
+
+    @property
+    def is_symmetric(self) -> bool:
+        """True: ΦΦ^T is."""
+        return True
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return the product; cost: 2 n r k.
+
+        Raises:
+            ValueError: V has another number of rows.
+        """
+        checks.rows("V", v, len(self.factor))
+        inside = jnp.matmul(self.factor.T, v, precision=_HIGHEST)
+        return jnp.matmul(self.factor, inside, precision=_HIGHEST)
+
+
+class Nystrom(NamedTuple):
+    """A Nyström approximation and how far it is off."""
+
+    map: Factored
+    error: float  # tr(Kg - ΦΦ^T) / tr Kg, before the normalization
+
+
+def distinct(
+    features: FeaturesLike,
+    kernel: str | GramFn = "gaussian",
+    *,
+    gamma: Scalar = 1.0,
+    normalized: bool = True,
+    max_bytes: int | None = None,
+) -> Distinct:
+    """Return the kernel, exact, in terms of the distinct rows of the features.
+
+    Args:
+        features: dense or scipy sparse.
+        kernel: as in ``features.build``.
+        gamma: γ of the kernel.
+        normalized: Dk over all n rows, each distinct row as often as it occurs.
+        max_bytes: what may be held in all; what there is if left out.
+
+    Raises:
+        ValueError: as ``features.build``; a kernel that does not fit the memory.
+    """
+    x = blocks.checked(features)
+    num_nodes, width = x.shape
+    if scipy.sparse.issparse(x):
+        width = -(-2 * x.nnz // max(1, num_nodes))  # with the places of the entries
+    rows, group, count = _distinct_rows(x)
+    num_rows = rows.shape[0]
+    memory.check(
+        f"the kernel of {num_rows:,} distinct rows",
+        peaks.distinct(num_nodes, width, num_rows, itemsize=x.dtype.itemsize),
+        memory.room(max_bytes),
+        "take its row blocks (features.build)",
+    )
+    built = blocks.build(rows, kernel, gamma=gamma, normalized=False)
+    gram = blocks.matrix(built)
+    if normalized:
+        scale = blocks.checked_scale(np.asarray(gram, np.float64) @ count)
+        gram = gram * jnp.asarray(np.outer(scale, scale), gram.dtype)
+    return Distinct(gram, jnp.asarray(group.ravel(), jnp.int32))
+
+
+def fourier(
+    features: FeaturesLike,
+    *,
+    gamma: float,
+    num_features: int,
+    key: Key[Array, ""],
+    normalized: bool = True,
+    max_bytes: int | None = None,
+) -> Factored:
+    """Return random Fourier features of the Gaussian kernel.
+
+    Φ_i = sqrt(2 / r) [cos(x_i W), sin(x_i W)], W of r / 2 columns drawn from
+    N(0, 2 γ I). Each entry of ΦΦ^T is unbiased, with standard error
+    (1 - k^2) / sqrt(r) where the kernel is k; the diagonal is exact.
+
+    Args:
+        features: dense or scipy sparse.
+        gamma: γ.
+        num_features: r, even.
+        key: of the draw.
+        normalized: by the row sums of ΦΦ^T, which must be positive.
+        max_bytes: what may be held in all; what there is if left out.
+
+    Raises:
+        ValueError: r odd or below 2; γ not positive; a row sum not positive;
+            features that do not fit the memory.
+        TypeError: no key.
+
+    Source: Rahimi and Recht 2007.
+    """
+    checks.positive("gamma", gamma)
+    half, odd = divmod(checks.count("num_features", num_features, 2), 2)
+    if odd:
+        msg = (
+            f"num_features must be even (a cosine and a sine each), got {2 * half + 1}"
+        )
+        raise ValueError(msg)
+    x = blocks.checked(features)
+    dtype = jax.dtypes.canonicalize_dtype(x.dtype)
+    checks.fits("gamma", gamma, dtype)
+    memory.check(
+        f"the kernel of {x.shape[0]:,} nodes by {2 * half:,} random features",
+        peaks.fourier(x.shape[0], x.shape[1], 2 * half, itemsize=dtype.itemsize),
+        memory.room(max_bytes),
+        "take a smaller num_features",
+    )
+    arrays.one_key(key)
+    W = jax.random.normal(key, (x.shape[1], half), dtype)
+    angle = jnp.asarray(_phases(x, np.asarray(W), gamma))
+    both = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    factor = both * jnp.asarray(half**-0.5, dtype)
+    return Factored(_row_normalized(factor) if normalized else factor)
+
+
+def nystrom(
+    features: FeaturesLike,
+    kernel: str | GramFn = "gaussian",
+    *,
+    gamma: Scalar = 1.0,
+    num_landmarks: int,
+    key: Key[Array, ""],
+    normalized: bool = True,
+    max_bytes: int | None = None,
+) -> Nystrom:
+    """Return Kg ~ C W^+ C^T from the kernel's columns at random landmarks.
+
+    Kg - ΦΦ^T is PSD, so its trace, which ``error`` states relative to that of Kg,
+    bounds its largest eigenvalue.
+
+    Args:
+        features: dense or scipy sparse; thin ones stay sparse, see ``features.build``.
+        kernel: PSD, as in ``features.build``.
+        gamma: γ of the kernel.
+        num_landmarks: r, at most n; all n give the kernel itself.
+        key: of the draw, without replacement.
+        normalized: by the row sums of ΦΦ^T.
+        max_bytes: what may be held in all; what there is if left out.
+
+    Raises:
+        ValueError: as ``features.build``; a kernel that is not PSD on the landmarks;
+            one that does not fit the memory.
+        TypeError: no key.
+
+    Source: Williams and Seeger 2001.
+    """
+    built = blocks.build(features, kernel, gamma=gamma, normalized=False)
+    num_landmarks = checks.count("num_landmarks", num_landmarks, 1, len(built.scale))
+    num_nodes, itemsize = len(built.scale), built.scale.dtype.itemsize
+    memory.check(
+        f"the Nyström kernel of {num_nodes:,} nodes and {num_landmarks:,} landmarks",
+        peaks.nystrom(num_nodes, num_landmarks, itemsize=itemsize),
+        memory.room(max_bytes),
+        "take a smaller num_landmarks",
+    )
+    arrays.one_key(key)
+    draw = jax.random.permutation(key, len(built.scale))[:num_landmarks]
+    C = np.asarray(blocks.rows(built, draw), np.float64).T
+    values, Q = scipy.linalg.eigh(C[np.asarray(draw)])
+    noise = num_landmarks * float(jnp.finfo(built.scale.dtype).eps) * values[-1]
+    if values[0] < -10 * noise:
+        msg = (
+            f"the kernel has eigenvalue {values[0]:.3g} on the landmarks; Nyström "
+            "needs one that is positive semi-definite"
+        )
+        raise ValueError(msg)
+    kept = values > noise
+    factor = C @ (Q[:, kept] / np.sqrt(values[kept]))
+    trace = float(np.sum(np.asarray(blocks.diagonal(built), np.float64)))
+    error = max(0.0, 1 - float(np.sum(factor**2)) / trace) if trace else 0.0
+    phi = jnp.asarray(factor, built.scale.dtype)
+    return Nystrom(Factored(_row_normalized(phi) if normalized else phi), error)
+
+
+def _distinct_rows(x: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return the distinct rows, which of them each row is, and their counts."""
+    if not scipy.sparse.issparse(x):
+        return np.unique(x, axis=0, return_inverse=True, return_counts=True)
+    csr = scipy.sparse.csr_array(x, copy=True)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    numbers: dict[tuple[bytes, bytes], int] = {}
+    group = np.zeros(csr.shape[0], int)
+    for row, (start, stop) in enumerate(itertools.pairwise(csr.indptr)):
+        inside = slice(start, stop)
+        content = csr.indices[inside].tobytes(), csr.data[inside].tobytes()
+        group[row] = numbers.setdefault(content, len(numbers))
+    _, first, count = np.unique(group, return_index=True, return_counts=True)
+    return csr[first], group, count
+
+
+def _phases(x: Any, W: Float[np.ndarray, "d r"], gamma: float) -> np.ndarray:
+    """Return sqrt(2 γ) X W modulo 2 π, in the type of W.
+
+    In float64, as a float32 of a large angle has no digits left of its phase.
+
+    Raises:
+        ValueError: an angle exceeds float64.
+    """
+    phases = np.empty((x.shape[0], W.shape[1]), W.dtype)
+    W = W.astype(np.float64) * np.sqrt(2 * gamma)
+    size = max(1, _PHASE_BYTES // (8 * max(1, *W.shape)))
+    for start in range(0, len(phases), size):
+        some = slice(start, start + size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = x[some].astype(np.float64) @ W
+        if not np.isfinite(block).all():
+            msg = f"gamma {gamma:.3g} and the features are too large; scale them down"
+            raise ValueError(msg)
+        phases[some] = np.remainder(block, 2 * np.pi)
+    return phases
+
+
+def _row_normalized(factor: Float[Array, "n r"]) -> Float[Array, "n r"]:
+    sums = jnp.matmul(factor, jnp.sum(factor, axis=0), precision=_HIGHEST)
+    scale = blocks.checked_scale(np.asarray(sums, np.float64))
+    return jnp.asarray(scale, factor.dtype)[:, None] * factor

@@ -1,0 +1,149 @@
+"""Kernels of networks that train on one graph and predict on another.
+
+Weights are shared, graphs are not: in training the network sees l nodes through P_a, at
+test time all n through P_b. Stacked into one graph of l + n nodes whose parts do not
+touch, both networks are one, and its kernel has every block that the dynamics take:
+
+    [ Θ_aa  Θ_ab ]     Θ_aa drives training; the rows of Θ_ba = Θ_ab^T carry it to the
+    [ Θ_ba  Θ_bb ]     nodes that are predicted.
+
+The whole is a Gram matrix, so PSD. Restricting the transductive kernel instead is
+wrong: no network has it.
+
+Source: App. C.1.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from gnnrp import sparse
+from gnnrp.kernels.gntk.recursion import Kernels
+from gnnrp.runtime import checks
+from gnnrp.types import LinearMap
+
+__all__ = ["BlockDiagonal", "Blocks", "across", "identity", "inductive", "submatrix"]
+
+
+class Blocks(NamedTuple):
+    """The kernels that training and prediction take."""
+
+    train: Kernels  # a with a, (l, l)
+    cross: Kernels  # b with a, (n, l): what a training residual does to each node
+    all: Kernels  # b with b, (n, n): the prior of the predictions
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockDiagonal:
+    """V -> [P_a V_a; P_b V_b], two graphs that do not touch."""
+
+    first: LinearMap
+    second: LinearMap
+    size: int = dataclasses.field(metadata={"static": True})  # rows of V_a
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return both products, one above the other."""
+        parts = self.first(v[: self.size]), self.second(v[self.size :])
+        return jnp.concatenate(parts)
+
+
+def identity(v: Array) -> Array:
+    """Return V: no graph at all, what a PMLP trains with."""
+    return v
+
+
+def submatrix(adjacency: Any, index: Int[np.ndarray, " l"]) -> sparse.Matrix:
+    """Return A_XX, rows and columns of the normalized A, as a matrix of its own.
+
+    It is what the paper means by inductive. To normalize the induced subgraph anew is
+    as common and not the same: for that, pass its edges to
+    ``graph.normalized_adjacency``.
+
+    Args:
+        adjacency: A, BCOO or scipy sparse.
+        index: X, the nodes seen in training.
+
+    Raises:
+        ValueError: not a square matrix, or nodes out of range.
+        TypeError: not sparse.
+    """
+    csr = sparse.to_scipy(adjacency)
+    checks.square("the adjacency", csr)
+    index = checks.node_ids("index", index, csr.shape[0])
+    return sparse.prepare(csr[index][:, index])
+
+
+def across(
+    kernel_fn: Callable[[LinearMap, Array], Kernels],
+    gram: Float[Array, "n n"],
+    index: Int[np.ndarray, " l"],
+    *,
+    train: LinearMap,
+    test: LinearMap,
+) -> Blocks:
+    """Return the kernels of weights that train through one graph and test on another.
+
+    Args:
+        kernel_fn: (propagation, X X^T) -> kernels, such as ``functools.partial`` of
+            ``gntk.gcn`` with a depth.
+        gram: X X^T of all nodes.
+        index: the nodes seen in training, in the order of the rows of P_a.
+        train: V -> P_a V, of l nodes; ``identity`` for a network trained without the
+            graph (PMLP).
+        test: V -> P_b V, of all n nodes.
+
+    Raises:
+        ValueError: nodes out of range, or a gram matrix that is not square.
+        TypeError: what is no function or linear map.
+
+    Source: App. C.1. There the off-diagonal block is called Θ^(pmlp) in the matrix and
+    Θ^(ind) in its definition; it is the same.
+    """
+    checks.function("kernel_fn", kernel_fn, "such as a partial of gntk.gcn")
+    for name, send in (("train", train), ("test", test)):
+        checks.linear_map(name, send)
+    checks.square("gram", gram)
+    gram, num_nodes = jnp.asarray(gram), len(gram)
+    index = checks.node_ids("index", index, num_nodes)
+    size = len(index)
+    stacked = np.concatenate([index, np.arange(num_nodes)])
+    both = kernel_fn(BlockDiagonal(train, test, size), gram[stacked][:, stacked])
+
+    def block(rows, columns):
+        return Kernels(*(kernel[rows, columns] for kernel in both))
+
+    a, b = slice(size), slice(size, None)
+    return Blocks(block(a, a), block(b, a), block(b, b))
+
+
+def inductive(
+    kernel_fn: Callable[[LinearMap, Array], Kernels],
+    gram: Float[Array, "n n"],
+    adjacency: Any,
+    index: Int[np.ndarray, " l"],
+) -> Blocks:
+    """Return the kernels of training on A_XX alone and testing on A.
+
+    Args:
+        kernel_fn: see ``across``.
+        gram: X X^T of all nodes.
+        adjacency: A, BCOO or scipy sparse.
+        index: X, the nodes seen in training.
+
+    Raises:
+        ValueError: see ``across``.
+        TypeError: not sparse.
+    """
+    return across(
+        kernel_fn,
+        gram,
+        index,
+        train=submatrix(adjacency, index),
+        test=sparse.prepare(adjacency),
+    )

@@ -1,0 +1,1 @@
+"""Empirical tangent kernels (NTKs) of finite networks."""

@@ -1,0 +1,126 @@
+"""What a kernel is, from a few products with random signs, each with its error.
+
+For graphs whose Θ fits nowhere: of a symmetric map V -> K V alone. Errors are standard
+errors over the probes, which fall as their number^-1/2.
+
+Source: Hutchinson 1990.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from gnnrp.runtime import arrays, checks
+from gnnrp.types import LinearMap
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error."""
+
+    value: Float[Array, ""]
+    error: Float[Array, ""]
+
+
+def trace(
+    apply: LinearMap, size: int, key: Shaped[Array, "..."], *, num_probes: int = 30
+) -> Estimate:
+    """Estimate tr K = E[z^T K z].
+
+    Args:
+        apply: V -> K V.
+        size: n.
+        key: of the signs z.
+        num_probes: how many, at least two; one product each.
+
+    Raises:
+        ValueError: fewer than two probes, or no node.
+        TypeError: what is no linear map, or no key.
+    """
+    checks.linear_map("apply", apply)
+    z = _signs(key, size, num_probes)
+    return _mean(jnp.sum(z * apply(z), axis=0))
+
+
+def squared_norm(
+    apply: LinearMap, size: int, key: Shaped[Array, "..."], *, num_probes: int = 30
+) -> Estimate:
+    """Estimate |K|_F^2 = E |K z|^2.
+
+    Args:
+        apply: V -> K V.
+        size: n.
+        key: of the signs z.
+        num_probes: how many, at least two; one product each.
+
+    Raises:
+        ValueError: fewer than two probes, or no node.
+        TypeError: what is no linear map, or no key.
+    """
+    checks.linear_map("apply", apply)
+    return _mean(jnp.sum(apply(_signs(key, size, num_probes)) ** 2, axis=0))
+
+
+def alignment(
+    apply: LinearMap,
+    phi: Float[Array, "n r"],
+    key: Shaped[Array, "..."],
+    *,
+    num_probes: int = 30,
+    centered: bool = False,
+) -> Estimate:
+    """Estimate the alignment of K with Φ Φ^T, such as the labels' ideal kernel.
+
+    <K, Φ Φ^T> is exact, from r products; only |K|_F is estimated.
+
+    Args:
+        apply: V -> K V.
+        phi: Φ, such as one-hot targets.
+        key: of the signs.
+        num_probes: how many, at least two; one product each.
+        centered: of H K H and H Φ Φ^T H.
+
+    Raises:
+        ValueError: Φ is no matrix, fewer than two probes.
+        TypeError: what is no linear map, or no key.
+
+    Source: Def. 5.1.
+    """
+    checks.linear_map("apply", apply)
+    phi = arrays.floating("phi", phi)
+    if phi.ndim != 2:
+        msg = (
+            f"phi must be a matrix (n, r), got shape {phi.shape}; "
+            "jax.nn.one_hot(labels, c) makes one of labels"
+        )
+        raise ValueError(msg)
+
+    def sent(v: Array) -> Array:
+        return _centered(apply(_centered(v))) if centered else apply(v)
+
+    phi = _centered(phi) if centered else phi
+    inner = jnp.sum(phi * sent(phi))
+    norm = jnp.linalg.norm(jnp.matmul(phi.T, phi, precision="highest"))
+    square = squared_norm(sent, len(phi), key, num_probes=num_probes)
+    # Zero if one of them is, as of ``alignment.alignment``; NaN shows.
+    zero = (norm <= 0) | (square.value <= 0)
+    norm, size = (jnp.where(zero, 1, x) for x in (norm, square.value))
+    value = jnp.where(zero, 0, inner / norm / jnp.sqrt(size))
+    return Estimate(value, jnp.abs(value) * square.error / size / 2)
+
+
+def _centered(v: Array) -> Array:
+    return v - jnp.mean(v, axis=0, keepdims=True)
+
+
+def _signs(key: Shaped[Array, "..."], size: int, num_probes: int) -> Array:
+    num_probes = checks.count("num_probes", num_probes, 2)
+    size = checks.count("size", size, 1)
+    arrays.one_key(key)
+    return jax.random.rademacher(key, (size, num_probes), jnp.zeros(0).dtype)
+
+
+def _mean(samples: Array) -> Estimate:
+    root = jnp.sqrt(jnp.asarray(len(samples), samples.dtype))
+    return Estimate(jnp.mean(samples), jnp.std(samples, ddof=1) / root)

@@ -1,0 +1,1 @@
+"""Checkpoints, files, memory limits, argument checks and interrupts of long runs."""

@@ -1,0 +1,432 @@
+"""Checks of arguments: one sentence that names the value and the remedy.
+
+What is wrong with a setting (a number, a name, a list, node ids) is a ValueError,
+whatever came in its place; so is a shape. A TypeError is of objects and of data: what
+is no function, no map, or an array of another type.
+"""
+
+import difflib
+import numbers
+import operator
+import reprlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnrp.runtime import safe_text
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 3
+_REPR.maxtuple = _REPR.maxlist = _REPR.maxdict = _REPR.maxset = 12
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
+_SHOWN = 80  # characters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message: short, on one line, without control characters.
+
+    Of large containers only a part is visited.
+    """
+    if getattr(value, "shape", ()) != () or hasattr(value, "nnz"):
+        return f"{type(value).__name__} of shape {value.shape}"
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # Python refuses to spell very large integers
+        text = f"too large an {type(value).__name__}"
+    return safe_text.line(" ".join(text.split()), _SHOWN)
+
+
+def _figure(value: Any) -> str:
+    """Return a number for a message, as ``str`` does, but of bounded length."""
+    try:
+        return safe_text.line(str(value), _SHOWN)
+    except ValueError:
+        return shown(value)
+
+
+def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
+    """Refuse a name that is not in the list, and suggest the nearest.
+
+    Raises:
+        ValueError: ``value`` is not in ``allowed``.
+    """
+    allowed = list(allowed)
+    if isinstance(value, str) and value in allowed:
+        return
+    near = difflib.get_close_matches(str(value).lower(), allowed, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    msg = f"{name} must be one of {', '.join(allowed)}, got {shown(value)}{hint}"
+    raise ValueError(msg)
+
+
+def number(name: str, value: Any) -> float:
+    """Refuse what is not a single real number; return it as a float.
+
+    Raises:
+        ValueError: a string, None, a boolean, an array, a complex number.
+    """
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    scalar = kind in {"i", "u", "f"} and np.ndim(value) == 0
+    single = scalar or isinstance(value, numbers.Real)
+    if isinstance(value, bool) or not single:
+        msg = f"{name} must be a number, got {shown(value)}"
+        raise ValueError(msg)
+    try:
+        return float(value)
+    except OverflowError:
+        msg = f"{name} must be a number that a float can hold, got {_figure(value)}"
+        raise ValueError(msg) from None
+
+
+def at_least(name: str, value: Any, minimum: float) -> None:
+    """Refuse a number below its minimum (NaN included).
+
+    Raises:
+        ValueError: ``value < minimum``, or it is not a number.
+    """
+    number(name, value)
+    if not value >= minimum:
+        msg = f"{name} must be at least {minimum}, got {_figure(value)}"
+        raise ValueError(msg)
+
+
+def count(
+    name: str, value: Any, minimum: int, maximum: int = np.iinfo(np.int32).max
+) -> int:
+    """Refuse what is not a whole number in a range; return it as an int.
+
+    Raises:
+        ValueError: out of range, or not whole.
+    """
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        value = int(value)
+    whole: Any = value
+    try:
+        found = None if isinstance(value, bool) else operator.index(whole)
+    except TypeError:
+        found = None
+    if found is None:
+        msg = f"{name} must be a whole number, got {shown(value)}"
+        raise ValueError(msg)
+    if found < minimum:
+        msg = f"{name} must be at least {minimum}, got {_figure(found)}"
+        raise ValueError(msg)
+    if found > maximum:
+        msg = f"{name} must be at most {maximum}, got {_figure(found)}"
+        raise ValueError(msg)
+    return found
+
+
+def inside(name: str, value: Any, low: float, high: float) -> None:
+    """Refuse a number outside the closed interval (NaN included).
+
+    Raises:
+        ValueError: ``value`` is not in ``[low, high]``.
+    """
+    number(name, value)
+    if not low <= value <= high:
+        msg = f"{name} must lie in [{low}, {high}], got {_figure(value)}"
+        raise ValueError(msg)
+
+
+def positive(name: str, value: Any) -> None:
+    """Refuse a number that is not positive and finite.
+
+    Raises:
+        ValueError: ``value`` is zero, negative, infinite or NaN.
+    """
+    number(name, value)
+    if not 0 < value < np.inf:
+        msg = f"{name} must be positive and finite, got {_figure(value)}"
+        raise ValueError(msg)
+
+
+def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
+    """Refuse finite numbers beyond the range of the floating type they are cast to.
+
+    Args:
+        name: of the argument.
+        values: a number, or an array on the host.
+        dtype: float32 or float64.
+        power: 2 where their squares have to fit too.
+
+    Raises:
+        ValueError: a finite number is too large for the type.
+    """
+    array = np.asarray(values)
+    if array.size == 0 or array.dtype.kind == "b":
+        return
+    ends = np.fmax.reduce(array, axis=None), np.fmin.reduce(array, axis=None)
+    largest = max(abs(float(end)) for end in ends)
+    limit = float(np.finfo(dtype).max) ** (1 / power)
+    if limit < largest < np.inf:
+        kind = np.dtype(dtype).name + (" when squared" if power == 2 else "")
+        fix = "scale them down" if array.ndim else "take a smaller one"
+        msg = (
+            f"{name} must be at most {limit:.2g} in size to fit {kind}, got "
+            f"{largest:.4g}; {fix}"
+        )
+        raise ValueError(msg)
+
+
+def several(name: str, values: Any) -> list[Any]:
+    """Refuse what is not a list of things, one at least; return it as one.
+
+    Raises:
+        ValueError: none of them, or a single number or a string instead.
+    """
+    listed = isinstance(values, list | tuple | range)
+    if not listed and getattr(values, "ndim", 0) != 1:
+        msg = f"{name} must be a list, such as [1, 2], got {shown(values)}"
+        raise ValueError(msg)
+    found = list(values)
+    if not found:
+        msg = f"{name} must hold at least one of them, and is empty"
+        raise ValueError(msg)
+    return found
+
+
+def function(name: str, value: Any, remedy: str = "") -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if not callable(value):
+        hint = f"; {remedy}" if remedy else ""
+        msg = f"{name} must be a function, got {shown(value)}{hint}"
+        raise TypeError(msg)
+
+
+def linear_map(name: str, value: Any) -> None:
+    """Refuse what is no linear map V -> A V: a matrix is not, until it is wrapped.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    if not callable(value):
+        msg = (
+            f"{name} must be a linear map, got {type(value).__name__}; sparse.prepare "
+            "makes one of a sparse matrix, similarity.Dense of a dense one"
+        )
+        raise TypeError(msg)
+
+
+def instance(name: str, value: Any, kind: type, remedy: str) -> None:
+    """Refuse what is not of a kind of our own, and say where one comes from.
+
+    Raises:
+        TypeError: of another kind.
+    """
+    if not isinstance(value, kind):
+        msg = f"{name} must be a {kind.__name__}, got {shown(value)}; {remedy}"
+        raise TypeError(msg)
+
+
+def shape(name: str, array: npt.ArrayLike, expected: tuple[int, ...]) -> None:
+    """Refuse an array of another shape.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if np.shape(array) != expected:
+        msg = f"{name} must have shape {expected}, got {np.shape(array)}"
+        raise ValueError(msg)
+
+
+def rows(name: str, array: Any, expected: int) -> None:
+    """Refuse an array of another number of rows; it may be traced.
+
+    Raises:
+        ValueError: it has another, or none.
+    """
+    if np.shape(array)[:1] != (expected,):
+        msg = f"{name} must have {expected} rows, got shape {np.shape(array)}"
+        raise ValueError(msg)
+
+
+def square(name: str, array: Any) -> None:
+    """Refuse what is no square matrix; it may be traced.
+
+    Raises:
+        ValueError: of another shape.
+    """
+    found = array.shape if hasattr(array, "shape") else np.shape(array)
+    if len(found) != 2 or found[0] != found[1]:
+        msg = f"{name} must be a square matrix, got shape {found}"
+        raise ValueError(msg)
+
+
+def plain(name: str, values: Any) -> None:
+    """Refuse arrays with entries that ``as_array`` would drop or cannot read.
+
+    Raises:
+        ValueError: a masked array, or a list of them, with masked entries.
+        TypeError: a sparse tensor.
+    """
+    rows = values if isinstance(values, list | tuple) else [values]
+    masked = [np.ma.count_masked(x) for x in rows if isinstance(x, np.ma.MaskedArray)]
+    if any(masked):
+        msg = (
+            f"{name} must have no masked entries, got {sum(masked)}; drop them or "
+            "fill them (numpy.ma.filled)"
+        )
+        raise ValueError(msg)
+    layout = str(getattr(values, "layout", ""))
+    if hasattr(values, "detach") and "sparse" in layout:
+        msg = (
+            f"{name} must not be a sparse tensor, got layout {layout}; pass a dense "
+            "tensor or, for a graph or features, a scipy sparse matrix"
+        )
+        raise TypeError(msg)
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return an array on the host, from NumPy, JAX, torch, pandas or a list."""
+    if hasattr(values, "detach") and hasattr(values, "cpu"):
+        tensor = values.detach().cpu()
+        try:
+            return np.asarray(tensor.numpy())
+        except TypeError:  # bfloat16, which NumPy lacks
+            return np.asarray(tensor.float().numpy())
+    array = np.asarray(values)
+    # pandas returns objects for nullable columns and for columns of several types.
+    of_pandas = array.dtype == object and hasattr(values, "to_numpy")
+    if of_pandas and all(map(_is_real, array.ravel())):
+        array = np.array(array.tolist()).reshape(array.shape)
+    return array
+
+
+def reals(name: str, values: Any) -> Any:
+    """Return an array on the host; refuse what does not hold real numbers.
+
+    Raises:
+        ValueError: masked entries.
+        TypeError: strings, objects, complex numbers, a ragged list or a sparse tensor.
+    """
+    plain(name, values)
+    try:  # a sparse matrix would be taken apart, entry by entry
+        sparse = hasattr(values, "nnz") or hasattr(values, "nse")
+        array = np.array(None) if sparse else as_array(values)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        array = np.array(None)
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        kind = content(array) if array.ndim else type(values).__name__
+        msg = f"{name} must hold real numbers, got {kind}"
+        raise TypeError(msg)
+    return array
+
+
+def content(array: np.ndarray) -> str:
+    """Return the type of an array for an error; of objects, the first odd one."""
+    if array.dtype == object:
+        for place, value in np.ndenumerate(array):
+            if not _is_real(value):
+                return f"{shown(value)} in row {place[0]}"
+    return str(array.dtype)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real | np.bool_)
+
+
+def mask(name: str, given: Any, num_nodes: int, *, several: bool = False) -> Any:
+    """Refuse what is no boolean mask of the nodes, by type and shape; it may be traced.
+
+    Args:
+        name: for the sentence.
+        given: (n,), or (s, n) too if ``several`` are allowed.
+        num_nodes: n.
+        several: of as many splits.
+
+    Raises:
+        TypeError: not boolean.
+        ValueError: of another shape, or with masked entries.
+    """
+    plain(name, given)
+    of_numpy = isinstance(getattr(given, "dtype", None), np.dtype)  # and of JAX
+    # A series of pandas would be indexed by its labels.
+    kept = of_numpy and not hasattr(given, "to_numpy")
+    array = given if kept else as_array(given)
+    if array.dtype != np.bool_:
+        like = array.shape[-1:] == (num_nodes,)
+        hint = ".astype(bool)" if like else "np.isin(np.arange(n), ids)"
+        of = "it" if like else "node ids"
+        msg = f"{name} must be boolean, got {array.dtype}; {hint} makes a mask of {of}"
+        raise TypeError(msg)
+    if array.ndim not in ({1, 2} if several else {1}) or array.shape[-1] != num_nodes:
+        also = f" or (s, {num_nodes})" if several else ""
+        msg = f"{name} must have shape ({num_nodes},){also}, got {array.shape}"
+        raise ValueError(msg)
+    return array
+
+
+def ids(name: str, array: Any) -> None:
+    """Refuse what is no list of ids, such as a mask, by type and shape.
+
+    Raises:
+        ValueError: no such list.
+    """
+    if array.ndim != 1 or not (array.dtype.kind in "iu" or not array.size):
+        msg = (
+            f"{name} must be a list of node ids, got {array.dtype} of shape "
+            f"{array.shape}; np.flatnonzero(mask) makes one of a mask"
+        )
+        raise ValueError(msg)
+
+
+def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
+    """Return a list of node ids, on the host; refuse a mask, and ids out of range.
+
+    Raises:
+        ValueError: no such list, or masked entries.
+    """
+    plain(name, nodes)
+    array = as_array(nodes)
+    ids(name, array)
+    outside = (array < 0) | (array >= num_nodes) if array.size else np.zeros(0, bool)
+    if outside.any():
+        bad = array[outside][0]
+        msg = (
+            f"{name}: node {bad} is not one of {num_nodes} nodes, 0 to {num_nodes - 1}"
+        )
+        raise ValueError(msg)
+    return array.astype(np.int64)
+
+
+def labels(name: str, given: Any, num_nodes: int | None = None) -> np.ndarray:
+    """Return class ids (n,), -1 where unknown, on the host.
+
+    Raises:
+        TypeError: not whole numbers.
+        ValueError: not one for each node, or masked entries.
+    """
+    plain(name, given)
+    array = as_array(given)
+    expected = (num_nodes,) if num_nodes is not None else (array.size,)
+    shape(name, array, expected)
+    if array.dtype.kind not in "iu" and array.size:
+        msg = (
+            f"{name} must be class ids, whole numbers with -1 where unknown, got "
+            f"{array.dtype}; np.unique(labels, return_inverse=True)[1] makes them"
+        )
+        raise TypeError(msg)
+    return array.astype(np.int64)
+
+
+def int32_indexable(num_rows: int, num_entries: int) -> None:
+    """Refuse a sparse matrix that int32 indices cannot address.
+
+    Raises:
+        ValueError: rows or entries exceed 2^31 - 1.
+    """
+    limit = np.iinfo(np.int32).max
+    for what, found in (("rows", num_rows), ("entries", num_entries)):
+        if found > limit:
+            msg = (
+                f"the matrix has {found} {what}, more than int32 indices address "
+                f"({limit}); split it into row blocks"
+            )
+            raise ValueError(msg)

@@ -1,0 +1,232 @@
+"""Process-independent fingerprints of settings, functions and arrays, as plain JSON.
+
+A function is compared by its qualified name, an array by its contents, and an object by
+its class and its fields. Bytecode is never compared.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gnnrp.runtime import _orbax
+
+_JITTED = type(jax.jit(len))
+_NAMED = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    np.ufunc,
+    jnp.ufunc,
+    jax.custom_jvp,
+    jax.custom_vjp,
+    _JITTED,
+)
+_OF_FLAX = ("parent", "name")  # fields that flax sets itself
+
+
+class IncomparableError(TypeError):
+    """A value that no fingerprint can tell from another one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """A pytree that is compared without the contents of its arrays."""
+
+    tree: Any
+
+
+def identify(
+    values: dict[str, Any],
+    made_with: dict[str, Any] | None = None,
+    argument: str = "made_with",
+    **trees: Any,
+) -> dict[str, Any]:
+    """Return the identity of a run: the caller's JSON and fingerprints.
+
+    Args:
+        values: arguments of the run by name; see ``fingerprint``.
+        made_with: the caller's JSON. An entry with the name of an argument names that
+            argument: it is compared in addition to the fingerprint, or instead of it
+            where there is none.
+        argument: of the driver, through which the caller passes ``made_with``.
+        trees: arrays by name, compared by their contents.
+
+    Raises:
+        TypeError: an argument that has no fingerprint and that the caller did not name.
+    """
+    named = made_with or {}
+    found = {name: value for name, value in named.items() if name not in values}
+    for name, value in values.items():
+        try:
+            found[name] = fingerprint(value)
+        except IncomparableError as error:
+            if name not in named:
+                msg = (
+                    f"{name} is or holds {error}, which cannot be compared with that "
+                    "of an earlier run in the folder; use what can be imported from a "
+                    f'module, or name it by {argument}={{"{name}": "..."}}'
+                )
+                raise TypeError(msg) from None
+            found[name] = {"named": named[name]}
+        else:
+            if name in named and not _is_plain(value):
+                found[name] = {"named": named[name], "fingerprint": found[name]}
+    return found | {name: digest(tree) for name, tree in trees.items()}
+
+
+def fingerprint(value: Any, *, contents: bool = True) -> Any:
+    """Return JSON that differs between different values, in any process.
+
+    Comparable are plain JSON, arrays, containers, functions and classes that can be
+    imported by their qualified name (the source of a function and the globals that it
+    reads are not compared), ``functools.partial`` and ``jax.jit`` of these, methods of
+    comparable objects, and pytrees and dataclasses (flax modules too) by class, fields
+    and leaves.
+
+    Args:
+        value: what to compare.
+        contents: compare arrays by their contents, not by their types alone.
+
+    Raises:
+        IncomparableError: anything else, such as lambdas, closures, functions of a
+            script and objects with hidden attributes.
+    """
+    again = functools.partial(fingerprint, contents=contents)
+    if _is_plain(value):
+        return value
+    if isinstance(value, Structure):
+        return fingerprint(value.tree, contents=False)
+    if isinstance(value, enum.Enum):
+        return [_class(value), value.name]
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        if value.dtype == object:  # of pointers
+            _refuse(value)
+        return digest(value) if contents else str(value.dtype)
+    if isinstance(value, Mapping):
+        return {str(key): again(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        each = [again(each) for each in value]
+        return [_class(value), *each] if hasattr(value, "_fields") else each
+    if isinstance(value, functools.partial):
+        parts = (value.func, value.args, value.keywords)
+        return ["partial", *map(again, parts)]
+    if isinstance(value, types.MethodType):
+        return [again(value.__self__), value.__func__.__name__]
+    if isinstance(value, np.dtype | jax.tree_util.PyTreeDef | jax.sharding.Mesh):
+        return _text(value)
+    if name := _import_name(value):
+        return name
+    if type(value) is _JITTED:
+        jitted: Any = value
+        return again(jitted.__wrapped__)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [_class(value), {name: again(x) for name, x in _fields(value).items()}]
+    return [_class(value), *map(again, _node(value))]
+
+
+def digest(*trees: Any) -> str:
+    """Return the SHA-256 of all arrays, with their types and shapes."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(trees):
+        plain = np.asarray(jax.random.key_data(leaf) if _orbax.is_key(leaf) else leaf)
+        if plain.dtype == object:  # a function, which is part of the structure
+            continue
+        found.update(f"{plain.dtype}{plain.shape}".encode())
+        found.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or type(value) in {bool, int, float, str}
+
+
+def _import_name(value: Any) -> str | None:
+    """Return the qualified name of a function or class, None if it has none.
+
+    The main module does not count: another script has another one.
+    """
+    if not isinstance(value, _NAMED):
+        return None
+    home = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if not isinstance(home, str) or not isinstance(name, str) or home == "__main__":
+        return None
+    found: Any = sys.modules.get(home)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{home}.{name}" if found is value else None
+
+
+def _class(value: Any) -> str:
+    """Return the qualified name of the class of an object.
+
+    Raises:
+        IncomparableError: the class cannot be imported.
+    """
+    name = _import_name(type(value))
+    if name is None:
+        _refuse(value)
+    return name
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass.
+
+    Raises:
+        IncomparableError: the object has other attributes, which might matter.
+    """
+    fields = {field.name for field in dataclasses.fields(value)}
+    hidden = getattr(value, "__dict__", {}).keys() - fields
+    if any(not name.startswith("_") for name in hidden):
+        _refuse(value)
+    is_module = {"parent", "name"} <= fields and hasattr(value, "apply")
+    skipped = _OF_FLAX if is_module else ()
+    return {name: getattr(value, name) for name in sorted(fields.difference(skipped))}
+
+
+def _node(value: Any) -> list[Any]:
+    """Return the children and static parts of a pytree node that is no dataclass.
+
+    Raises:
+        IncomparableError: no such node.
+    """
+    if jax.tree_util.all_leaves([value]):
+        _refuse(value)
+    children, static = jax.tree_util.default_registry.flatten_one_level(value)
+    return [list(children), static]
+
+
+def _text(value: Any) -> str:
+    """Return the text of an object of JAX or NumPy that names no address.
+
+    Raises:
+        IncomparableError: it names one.
+    """
+    text = str(value)
+    if " at 0x" in text:
+        _refuse(value)
+    return text
+
+
+def _refuse(value: Any) -> NoReturn:
+    """Refuse a value that has no fingerprint.
+
+    Raises:
+        IncomparableError: always.
+    """
+    msg = f"an object of {type(value).__qualname__}"
+    if isinstance(value, types.FunctionType):
+        is_local = "<locals>" in value.__qualname__
+        kind = "a closure" if is_local else "a function of a script"
+        kind = "a lambda" if value.__name__ == "<lambda>" else kind
+        msg = f"{kind} ({value.__qualname__})"
+    raise IncomparableError(msg)

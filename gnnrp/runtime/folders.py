@@ -1,0 +1,131 @@
+"""Folders on disk: locks, room for files, temporary folders that never stay."""
+
+import contextlib
+import errno
+import functools
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from gnnrp.runtime import atomic_files, interrupts
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
+_LOCK, _PART = ".lock", ".part"
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder for a block; refuse one that another process or thread has locked.
+
+    The lock is one of the file system (flock): it ends with its process, however that
+    ends. NFS of Linux shares it between machines, unless mounted with local locks.
+
+    Raises:
+        BlockingIOError: the folder is in use.
+        OSError: the lock cannot be written.
+    """
+    with atomic_files.telling(folder):
+        file = (folder / _LOCK).open("a")
+    with file:
+        try:
+            _flock(file.fileno())
+        except BlockingIOError:
+            msg = (
+                f"{str(folder)!r} is in use by another run; wait until that ends, or "
+                "choose another folder"
+            )
+            raise BlockingIOError(msg) from None
+        except OSError as error:
+            warnings.warn(
+                f"{str(folder)!r} cannot be locked ({error.strerror}); do not start a "
+                "second run in it",
+                stacklevel=3,
+            )
+        yield
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Make a folder for temporary files in another, and remove it after the block.
+
+    A signal that ends a command removes it too, and the next call what a kill leaves.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(f".*{_PART}"):
+        _remove_unused(left)
+    path = folder / f".{secrets.token_hex(8)}{_PART}"
+    new = path.with_suffix(".new")  # until it is locked: it is not a leftover
+    remove = functools.partial(_remove, new, path)
+    with interrupts.cleanup(remove):
+        try:
+            new.mkdir()
+            with (new / _LOCK).open("a") as file:
+                with contextlib.suppress(OSError):  # without locks, a kill leaves it
+                    _flock(file.fileno())
+                yield new.rename(path)
+        finally:
+            remove()
+
+
+def reserve(folder: Path, num_bytes: int) -> None:
+    """Check that so many bytes fit on a disk, by a file that is removed at once.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, max(1, num_bytes))
+        except OSError as error:
+            # A limit on one file, say, need not hold for several smaller ones.
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+
+
+def check_regular(path: Path) -> None:
+    """Refuse to read or replace anything but a regular file; it may be absent.
+
+    Raises:
+        OSError: a pipe, a device, a folder, or another special file is there.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            msg = f"{str(path)!r} is not a regular file; remove it"
+            raise OSError(msg)
+
+
+def _flock(descriptor: int) -> None:
+    """Lock an open file without waiting.
+
+    Raises:
+        OSError: another process has locked it, or there are no locks here.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a temporary folder that no process has locked."""
+    with contextlib.suppress(OSError), (folder / _LOCK).open("a") as file:
+        _flock(file.fileno())
+        _remove(folder)
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,45 @@
+"""JSON that every parser accepts, and bounded reads of JSON files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrp.runtime import folders
+
+MAX_BYTES = 2**25  # of a JSON file
+
+
+def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
+    """Return the record as JSON that every parser takes (NaN and infinity as null)."""
+    return json.dumps(_plain(record), indent=indent, allow_nan=False)
+
+
+def load(path: Path) -> Any:
+    """Return the JSON in a file, which nobody vouches for.
+
+    Raises:
+        OSError: the file cannot be read, or is not a regular file.
+        ValueError: no JSON, or more than 32 MB.
+    """
+    folders.check_regular(path)
+    with path.open("rb") as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        msg = f"it has more than {MAX_BYTES} bytes"
+        raise ValueError(msg)
+    return json.loads(text)
+
+
+def _plain(value: Any) -> Any:
+    """Turn numpy's types into JSON's."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,92 @@
+"""Progress on standard error, for whatever is called back while it works."""
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from typing import Any
+
+from gnnrp.runtime import interrupts, safe_text, streams
+
+FIRST, BETWEEN = 2.0, 10.0  # seconds before the first line, and between two of them
+
+
+class Bar:
+    """A bar on standard error where that is a terminal, else a line now and then.
+
+    Both tell steps, their rate and the remaining time; lines begin after two seconds.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        """Show nothing yet; never anything if ``quiet``."""
+        self._quiet, self._in_place = quiet, sys.stderr.isatty()
+        self._bar: Any = None
+        self._what, self._since, self._start = "", 0.0, 0
+        self._next = time.monotonic() + FIRST
+        self._erasing = interrupts.cleanup(self._erase)
+
+    def __enter__(self) -> "Bar":
+        """Return the bar."""
+        self._erasing.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """Remove it."""
+        self._close()
+        self._erasing.__exit__(*raised)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            with contextlib.suppress(OSError):
+                self._bar.close()
+
+    def _erase(self) -> None:
+        """Blank the line of the bar, even while the bar itself is being drawn."""
+        if self._bar is not None and self._in_place:
+            columns = shutil.get_terminal_size().columns
+            os.write(sys.stderr.fileno(), f"\r{' ' * (columns - 1)}\r".encode())
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show the name of the work, the steps done, and their total number."""
+        if self._quiet:
+            return
+        what = safe_text.line(what, 80)
+        if self._in_place:
+            # A terminal that has gone is no reason to end a run.
+            with contextlib.suppress(OSError):
+                self._show(what, done, total)
+        else:
+            self._tell(what, done, total)
+
+    def _show(self, what: str, done: int, total: int) -> None:
+        if self._bar is None or self._bar.desc != what:
+            from tqdm import tqdm
+
+            self._close()
+            self._bar = tqdm(
+                total=total, initial=done, desc=what, leave=False, unit="step"
+            )
+            self._bar.desc = what
+        self._bar.total = total
+        self._bar.update(done - self._bar.n)
+
+    def _tell(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._since, self._start = what, now, done
+        if now < self._next or done == self._start:  # the rate is not known yet
+            return
+        from tqdm import tqdm
+
+        line = tqdm.format_meter(
+            done,
+            total,
+            now - self._since,
+            prefix=what,
+            unit=" steps",
+            initial=self._start,
+            bar_format="{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left",
+        )
+        streams.tell(line)
+        self._next = now + BETWEEN

@@ -1,0 +1,152 @@
+"""Standard streams that are closed, full, left by their reader, or not in UTF-8.
+
+All text of a command passes through here: foreign characters that a terminal would act
+on are spelled, and messages are bounded.
+"""
+
+import codecs
+import contextlib
+import io
+import os
+import sys
+import unicodedata
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from gnnrp.runtime import interrupts, safe_text
+
+_output: list[str] | None = None  # collected so far
+_SPELLED = {"±": "+-", "→": "->", "²": "^2", "…": "..."}
+
+
+def prepare() -> None:
+    """Make all standard streams writable.
+
+    A closed one becomes the null device: else a file opened later would have its number
+    and receive what libraries print. Characters that an encoding lacks are spelled.
+
+    Raises:
+        OSError: standard output is closed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        msg = "standard output is closed; send it to a file, or to /dev/null"
+        raise OSError(msg)
+    codecs.register_error("spelled", _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not what a caller put in its place
+            stream.reconfigure(errors="spelled")
+
+
+def show(text: str) -> None:
+    """Print on standard output; at the end of ``collected``, if that is open.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if _output is not None:
+        _output.append(text)
+        return
+    # All or nothing, also when a signal comes in between.
+    with interrupts.Held(), printing():
+        print(safe_text.escape(text))
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[None]:
+    """Print the output of a command at its end, also after an error.
+
+    A command that a signal stops prints nothing on standard output.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    global _output
+    _output = output = []
+    try:
+        yield
+    except Exception:
+        _output = None
+        if output:
+            show("\n".join(output))
+        raise
+    finally:
+        _output = None
+    if output:
+        show("\n".join(output))
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Turn errors of output into one sentence; a reader that left is no error.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard()
+    except OSError as error:
+        _discard()  # else it would fail once more at exit
+        msg = f"standard output cannot be written ({error.strerror}); send it elsewhere"
+        raise OSError(msg) from error
+
+
+def tell(text: str, limit: int = safe_text.LIMIT) -> None:
+    """Print a line on standard error; where that fails, nobody reads it."""
+    try:
+        print(safe_text.line(text, limit), file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+@contextlib.contextmanager
+def warning_lines() -> Iterator[None]:
+    """Print each user warning as one line on standard error, without its source."""
+    shown = set()
+
+    def show_line(message: Any, category: Any, *where: Any, **more: Any) -> None:
+        if not issubclass(category, UserWarning):
+            show_usual(message, category, *where, **more)
+        elif str(message) not in shown:
+            shown.add(str(message))
+            tell(f"gnnrp: {message}")
+
+    with warnings.catch_warnings():
+        show_usual, warnings.showwarning = warnings.showwarning, show_line
+        warnings.simplefilter("always", UserWarning)
+        yield
+
+
+def _discard() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """Spell characters that an encoding lacks: η as eta, ± as +-.
+
+    Raises:
+        UnicodeError: it was not encoding that failed.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(map(_letter, lacking)), error.end
+
+
+def _letter(sign: str) -> str:
+    *kind, name = unicodedata.name(sign, "?").split()
+    if kind[:1] != ["GREEK"]:
+        return _SPELLED.get(sign, "?")
+    return name.lower() if "SMALL" in kind else name.title()

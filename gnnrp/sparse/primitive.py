@@ -1,0 +1,231 @@
+"""The sparse product as one primitive, bilinear in the entries and the dense side.
+
+Its own rules for forward mode, transposition (so reverse mode) and ``vmap`` lead back
+to itself, so that all of them, nested however deep, end in the fast kernel.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.experimental.sparse import BCOO, BCSR
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, Float, Int
+
+
+class Pattern(NamedTuple):
+    """Where the entries stand, sorted by row, then column."""
+
+    rows: Int[
+        Array, " *"
+    ]  # row pointers (n + 1) for "bcsr", else a row id an entry (e)
+    columns: Int[Array, " e"]
+    order: (
+        Int[Array, " e"] | None
+    )  # which entry of ``data`` stands here; None: as stored
+
+
+def product_dtype(
+    shape: tuple[int, int], entries: Any, v: jax.Array, num_steps: int
+) -> Any:
+    """Return the type of so many products, or refuse what cannot be multiplied.
+
+    Raises:
+        ValueError: the shapes do not fit.
+        TypeError: complex or whole numbers.
+    """
+    rows, columns = shape
+    if v.ndim not in {1, 2} or v.shape[0] != columns:
+        msg = (
+            f"a {rows} x {columns} matrix multiplies arrays of "
+            f"shape ({columns}, k) or ({columns},), got {v.shape}"
+        )
+        raise ValueError(msg)
+    if num_steps != 1 and rows != columns:
+        msg = f"{num_steps} products need a square matrix, got {shape}"
+        raise ValueError(msg)
+    dtype = jnp.promote_types(entries, v.dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        msg = f"the product is of real numbers, got {dtype}"
+        raise TypeError(msg)
+    return dtype
+
+
+def as_pattern(
+    indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None, backend: str
+) -> Pattern:
+    """Lay compressed rows out as the back end reads them."""
+    if backend == "bcsr":
+        rows = indptr
+    else:
+        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    as_index = functools.partial(jnp.asarray, dtype=jnp.int32)
+    return Pattern(
+        as_index(rows), as_index(indices), None if order is None else as_index(order)
+    )
+
+
+def own_transposed(
+    pattern: Pattern, transposed: Pattern, num_rows: int, backend: str
+) -> Pattern:
+    """Return the pattern of A^T for entries that need not be symmetric any more.
+
+    A symmetric A shares one pattern, in which A^T stands as A does.
+    """
+    if transposed.order is not None:
+        return transposed
+    rows = row_ids(pattern, num_rows, backend)
+    return transposed._replace(order=jnp.lexsort((rows, pattern.columns)))
+
+
+def row_ids(pattern: Pattern, num_rows: int, backend: str) -> Int[Array, " e"]:
+    """Return the row of each entry."""
+    if backend != "bcsr":
+        return pattern.rows
+    return jnp.repeat(
+        jnp.arange(num_rows),
+        jnp.diff(pattern.rows),
+        total_repeat_length=pattern.columns.shape[0],
+    )
+
+
+def product(
+    data: Float[Array, " e"],
+    pattern: Pattern,
+    transposed: Pattern,
+    v: Float[Array, "n k"],
+    *,
+    shape: tuple[int, int],
+    backend: str,
+) -> Float[Array, "m k"]:
+    """Return A v; ``transposed`` is the pattern of A^T, for the derivatives."""
+    leaves, structure = jax.tree.flatten((pattern, transposed))
+    out = _product_p.bind(
+        data, v, *leaves, structure=structure, shape=shape, backend=backend
+    )
+    return cast(Array, out)
+
+
+_product_p = Primitive("spmm")
+
+
+def _compute(data, v, *leaves, structure, shape, backend):
+    pattern = jax.tree.unflatten(structure, leaves)[0]
+    data = data if pattern.order is None else data[pattern.order]
+    return KERNELS[backend](shape, data, pattern, v)
+
+
+def _abstract(data, v, *_, structure, shape, backend):
+    del data, structure, backend
+    return ShapedArray((shape[0], v.shape[1]), v.dtype)
+
+
+def _jvp(primals, tangents, **params):
+    out = _product_p.bind(*primals, **params)
+    parts = [  # linear in the entries, and in v
+        _product_p.bind(*primals[:i], tangents[i], *primals[i + 1 :], **params)
+        for i in (0, 1)
+        if not isinstance(tangents[i], ad.Zero)
+    ]
+    return out, sum(parts[1:], start=parts[0])
+
+
+def _transpose(cotangent, data, v, *leaves, structure, shape, backend):
+    pattern, transposed = jax.tree.unflatten(structure, leaves)
+    data_bar = v_bar = None
+    if ad.is_undefined_primal(data):
+        data_bar = _entrywise_outer(pattern, cotangent, v, backend)
+    else:
+        v_bar = product(
+            data, transposed, pattern, cotangent, shape=shape[::-1], backend=backend
+        )
+    return data_bar, v_bar, *[None] * len(leaves)
+
+
+def _batch(arguments, axes, **params):
+    v, axis = arguments[1], axes[1]
+    if all(other is None for i, other in enumerate(axes) if i != 1):
+        # A batch of right sides: its columns stand beside each other.
+        beside = jnp.moveaxis(v, axis, 1)
+        stacked = beside.reshape(len(beside), -1)
+        out = _product_p.bind(arguments[0], stacked, *arguments[2:], **params)
+        return out.reshape(len(out), *beside.shape[1:]), 1
+    # A batch of matrices: one at a time.
+    mapped = [
+        jnp.moveaxis(argument, at, 0)
+        for argument, at in zip(arguments, axes, strict=True)
+        if at is not None
+    ]
+
+    def one(parts):
+        part = iter(parts)
+        return _product_p.bind(
+            *(
+                argument if at is None else next(part)
+                for argument, at in zip(arguments, axes, strict=True)
+            ),
+            **params,
+        )
+
+    return jax.lax.map(one, mapped), 0
+
+
+_product_p.def_impl(
+    jax.jit(_compute, static_argnames=("structure", "shape", "backend"))
+)
+_product_p.def_abstract_eval(_abstract)
+mlir.register_lowering(_product_p, mlir.lower_fun(_compute, multiple_results=False))
+ad.primitive_jvps[_product_p] = _jvp
+ad.primitive_transposes[_product_p] = _transpose
+batching.primitive_batchers[_product_p] = _batch
+
+
+def _entrywise_outer(
+    pattern: Pattern, left: Array, right: Array, backend: str
+) -> Float[Array, " e"]:
+    """Return (left right^T)_ij at the entries, column by column: memory e, not e k."""
+    num_entries = pattern.columns.shape[0]
+    rows = row_ids(pattern, left.shape[0], backend)
+
+    def body(total, pair):
+        return total + pair[0][rows] * pair[1][pattern.columns], None
+
+    start = jnp.zeros(num_entries, left.dtype)
+    outer = jax.lax.scan(body, start, (left.T, right.T))[0]
+    return outer if pattern.order is None else start.at[pattern.order].set(outer)
+
+
+def _bcsr(shape: tuple[int, int], data: Array, pattern: Pattern, v: Array) -> Array:
+    parts = (data, pattern.columns, pattern.rows)
+    return cast(Array, BCSR(parts, shape=shape) @ v)
+
+
+def _bcoo(shape: tuple[int, int], data: Array, pattern: Pattern, v: Array) -> Array:
+    indices = jnp.stack([pattern.rows, pattern.columns], axis=1)
+    matrix = BCOO(
+        (data, indices), shape=shape, indices_sorted=True, unique_indices=True
+    )
+    return cast(Array, matrix @ v)
+
+
+def _segment_sum(
+    shape: tuple[int, int], data: Array, pattern: Pattern, v: Array
+) -> Array:
+    return jax.ops.segment_sum(
+        data[:, None] * v[pattern.columns],
+        pattern.rows,
+        num_segments=shape[0],
+        indices_are_sorted=True,
+    )
+
+
+KERNELS: dict[str, Callable[[tuple[int, int], Any, Pattern, Any], Array]] = {
+    "bcsr": _bcsr,
+    "bcoo": _bcoo,
+    "segment_sum": _segment_sum,
+}

@@ -1,0 +1,1 @@
+"""The studies behind the commands, their presets, baselines, records and tables."""
