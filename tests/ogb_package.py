@@ -523,7 +523,7 @@ def test_weights_that_pyg_takes_from_networkx_are_a_warning_until_they_are_passe
     heavy.add_nodes_from(range(N))
     heavy.add_weighted_edges_from(zip(*EDGES.tolist(), weights, strict=True))
     data = from_networkx(heavy)
-    with pytest.warns(UserWarning, match="^weight has a number for each edge"):
+    with pytest.warns(UserWarning, match="^weight has a number per edge"):
         plain = fitted(data, CODES, TRAIN, kernel=None)
     other = fitted(EDGES, CODES, TRAIN, kernel=None)
     assert np.allclose(plain.scores_, other.scores_, atol=1e-12)
