@@ -132,7 +132,7 @@ COUNTS = {  # a whole number each
     "split": lambda x: datasets.with_split(SBM, x),
     "steps of a run": lambda x: run(num_steps=x),
     "powers of a sweep": lambda x: swept(powers=[x]),
-    "hops": lambda x: sparse.iterate(M, lambda new, *_: new, jnp.ones(N), x),
+    "hops": lambda x: sparse.propagate(M, lambda new, *_: new, jnp.ones(N), x),
     "products": lambda x: label.limit(M, Y, alpha=0.5, max_iterations=x),
     "columns": lambda x: maps.columns(S, [0], x),
     "parts": lambda x: partitioning.balanced(A, x),
@@ -220,7 +220,11 @@ ROWS = [
     (lambda: sparse.matmul(M, None), TypeError, ["V " + REALS, "NoneType"]),
     (lambda: sparse.matmul(M, ["a"] * N), TypeError, ["V " + REALS]),
     (lambda: sparse.matmul(A, np.ones(N)), TypeError, [MAP, "BCOO", "sparse.prepare"]),
-    (lambda: sparse.iterate(M, None, np.ones(N), 1), TypeError, ["update_fn", "None"]),
+    (
+        lambda: sparse.propagate(M, None, np.ones(N), 1),
+        TypeError,
+        ["update_fn", "None"],
+    ),
     (lambda: sparse.on_support(A, PARTS.train), TypeError, ["BCOO", "sparse.prepare"]),
     (lambda: sparse.on_support(M, [0, 1]), TypeError, ["boolean", "np.isin"]),
     # Metrics
