@@ -21,8 +21,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from experiments import reproduction
-from gnnrp import datasets, graph, plotting, sparse
+from experiments import plots, reproduction
+from gnnrp import datasets, graph, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import gntk
 from gnnrp.kernels.ntk import empirical, structured
@@ -75,7 +75,7 @@ def run(
         what: [row[what]["mean"] for row in rows] for what in ("kernel", "trajectory")
     }
     slopes = {what: slope(config.widths, line) for what, line in lines.items()}
-    figure = plotting.convergence(list(config.widths), lines, slopes)
+    figure = plots.convergence(list(config.widths), lines, slopes)
     result = {"widths": rows, "slope": slopes, "expected_slope": -0.5}
     return reproduction.Outcome(result, {"": figure}, {})
 

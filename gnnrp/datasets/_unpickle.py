@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Num
 
+from gnnrp.datasets._validate import require
 from gnnrp.runtime import checks
 
 MAX_OPERATIONS = 1 << 21  # the largest published file has 178,216
@@ -94,7 +95,7 @@ def load(content: bytes, check_memory: Callable[[], None] = lambda: None) -> Any
             msg = f"operation {opcode.name} at byte {position} lacks its operands"
             raise ValueError(msg) from None
     num_values = len(machine.stack)
-    _require(num_values == 1, f"it ends with {num_values} values, not one")
+    require(num_values == 1, f"it ends with {num_values} values, not one")
     return machine.stack[0]
 
 
@@ -111,13 +112,13 @@ class _Machine:
         self.stack.append(value)
 
     def put(self, index: int) -> None:
-        _require(index <= self.max_memo, f"memo index {index} is larger than the file")
+        require(index <= self.max_memo, f"memo index {index} is larger than the file")
         self.memo[index] = self.stack[-1]
 
     def pop(self, count: int) -> list[Any]:
         """Remove the last values, of those above the last mark."""
         base = self.marks[-1] if self.marks else 0
-        _require(len(self.stack) - count >= base, "too few values are stacked")
+        require(len(self.stack) - count >= base, "too few values are stacked")
         return self._cut(len(self.stack) - count)
 
     def pop_mark(self) -> list[Any]:
@@ -129,42 +130,32 @@ class _Machine:
         return values
 
 
-def _require(condition: bool, message: str) -> None:
-    """Refuse a pickle.
-
-    Raises:
-        ValueError: the condition does not hold.
-    """
-    if not condition:
-        raise ValueError(message)
-
-
 def _set_items(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
-    _require(isinstance(target, dict), "items are set on no dictionary")
-    _require(len(items) % 2 == 0, "a key has no value")
+    require(isinstance(target, dict), "items are set on no dictionary")
+    require(len(items) % 2 == 0, "a key has no value")
     keys, values = items[::2], items[1::2]
     plain = all(type(key) in {int, str} for key in keys)
-    _require(plain, "a key is neither a number nor a string")
+    require(plain, "a key is neither a number nor a string")
     nested = any(isinstance(value, dict) for value in values)
-    _require(not nested, "a dictionary holds a dictionary")
+    require(not nested, "a dictionary holds a dictionary")
     target.update(zip(keys, values, strict=True))
 
 
 def _append(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
-    _require(type(target) is list, "items are appended to no list")
-    _require(_are_scalars(items), "a list holds something else than scalars")
+    require(type(target) is list, "items are appended to no list")
+    require(_are_scalars(items), "a list holds something else than scalars")
     target += items
 
 
 def _push_tuple(machine: _Machine, items: list[Any]) -> None:
     """Push a tuple, which may hold tuples of scalars only."""
-    _require(len(items) <= MAX_WIDTH, f"a tuple has {len(items)} items")
+    require(len(items) <= MAX_WIDTH, f"a tuple has {len(items)} items")
     nested = any(isinstance(item, list | dict) for item in items)
-    _require(not nested, "a tuple holds a list or dictionary")
+    require(not nested, "a tuple holds a list or dictionary")
     flat = all(type(item) is not tuple or _are_scalars(item) for item in items)
-    _require(flat, "tuples are nested")
+    require(flat, "tuples are nested")
     machine.push(tuple(items))
 
 
@@ -174,7 +165,7 @@ def _are_scalars(items: list[Any] | tuple[Any, ...]) -> bool:
 
 def _push_global(machine: _Machine, name: str) -> None:
     shown = checks.shown(name[:80].replace(" ", "."))
-    _require(name in KINDS, f"it asks for {shown}, which is not allowed,")
+    require(name in KINDS, f"it asks for {shown}, which is not allowed,")
     machine.push(Global(KINDS[name]))
 
 
@@ -183,10 +174,10 @@ def _call(machine: _Machine) -> None:
     kind = function.kind if isinstance(function, Global) else "none"
     callable_kind = kind == "graph" or kind in _ALLOWED_INSIDE
     valid = callable_kind and type(arguments) is tuple
-    _require(valid, "something else than one of six globals is called")
-    _require(kind != "graph" or len(arguments) == 1, "a graph has no factory")
+    require(valid, "something else than one of six globals is called")
+    require(kind != "graph" or len(arguments) == 1, "a graph has no factory")
     nested = any(isinstance(argument, Part) for argument in arguments)
-    _require(not nested, "an argument is an array, a dtype or a matrix")
+    require(not nested, "an argument is an array, a dtype or a matrix")
     machine.push(Graph() if kind == "graph" else Part(kind, arguments))
 
 
@@ -195,14 +186,14 @@ def _build(machine: _Machine) -> None:
     (state,) = machine.pop(1)
     part = machine.stack[-1]
     valid = isinstance(part, Part) and isinstance(state, tuple | dict)
-    _require(
+    require(
         valid and len(state) <= MAX_WIDTH, "a state is no short tuple or dictionary"
     )
     for value in state.values() if isinstance(state, dict) else state:
         allowed = (
             not isinstance(value, Part) or value.kind in _ALLOWED_INSIDE[part.kind]
         )
-        _require(allowed, "arrays, dtypes or matrices are nested")
+        require(allowed, "arrays, dtypes or matrices are nested")
     part.state = dict(state) if isinstance(state, dict) else state
 
 
@@ -261,9 +252,7 @@ def dense(array: object) -> Num[np.ndarray, "..."]:
     if not isinstance(state, tuple):
         msg = "an array is missing"
         raise TypeError(msg)
-    if len(state) != 5:
-        msg = f"an array has {len(state)} parts instead of 5"
-        raise ValueError(msg)
+    require(len(state) == 5, f"an array has {len(state)} parts instead of 5")
     _, shape, dtype, fortran_order, raw = state
     if not isinstance(dtype, Part) or dtype.kind != "dtype" or not isinstance(raw, str):
         msg = "an array has no plain dtype or no raw bytes"
@@ -275,9 +264,7 @@ def dense(array: object) -> Num[np.ndarray, "..."]:
         shown = checks.shown(code[:80]) if isinstance(code, str) else "none"
         msg = f"an array has dtype {shown} or no byte order"
         raise ValueError(msg)
-    if not is_shape(shape, (1, 2)):
-        msg = "the shape of an array is not one or two sizes"
-        raise ValueError(msg)
+    require(is_shape(shape, (1, 2)), "the shape of an array is not one or two sizes")
     if math.prod(shape) * DTYPES[code] != len(raw):
         msg = f"an array of shape {shape} is stored in {len(raw)} bytes"
         raise ValueError(msg)

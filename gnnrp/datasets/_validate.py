@@ -1,5 +1,7 @@
 """Checks of all readers; a wrong id would otherwise look like a fault of the model."""
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float, Int, Num
 
@@ -7,6 +9,16 @@ from gnnrp.datasets import splits
 from gnnrp.types import Split
 
 CHUNK = 1 << 20  # values checked at once
+
+
+def require(condition: Any, message: str) -> None:
+    """Refuse a file.
+
+    Raises:
+        ValueError: the condition does not hold.
+    """
+    if not condition:
+        raise ValueError(message)
 
 
 def edges(
@@ -17,9 +29,7 @@ def edges(
     Raises:
         ValueError: not two columns, or a node id out of range.
     """
-    if pairs.shape[1:] != (2,):
-        msg = f"edges have shape {pairs.shape}, expected (e, 2)"
-        raise ValueError(msg)
+    require(pairs.shape[1:] == (2,), f"edges have shape {pairs.shape}, expected (e, 2)")
     pairs = pairs.astype(np.int64, copy=False)
     if pairs.size and not 0 <= pairs.min() <= pairs.max() < num_nodes:
         outside = ((pairs < 0) | (pairs >= num_nodes)).any(axis=1)
@@ -49,9 +59,7 @@ def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     Raises:
         ValueError: a value that is not finite, or a table without columns.
     """
-    if values.shape[1:] == (0,):
-        msg = "the features have no column"
-        raise ValueError(msg)
+    require(values.shape[1:] != (0,), "the features have no column")
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.ascontiguousarray(values, np.float32)
     flat = values.reshape(-1)

@@ -5,6 +5,7 @@ import scipy.sparse
 from jaxtyping import Int, Num
 
 from gnnrp.datasets import _validate
+from gnnrp.datasets._validate import require
 
 
 def build(
@@ -27,9 +28,7 @@ def build(
     Raises:
         ValueError: the parts do not fit together.
     """
-    if shape[1] == 0:
-        msg = f"the sparse matrix of shape {shape} has no column"
-        raise ValueError(msg)
+    require(shape[1] != 0, f"the sparse matrix of shape {shape} has no column")
     if not 0 < shape[1] <= max_columns:
         msg = f"the sparse matrix of shape {shape} has more than {max_columns} columns"
         raise ValueError(msg)

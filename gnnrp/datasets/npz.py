@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gnnrp.datasets import raw_files
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.raw_files import File
 
 CHUNK = 1 << 18  # bytes unpacked at once
@@ -127,9 +128,7 @@ class _BoundedReader(io.BufferedReader):
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or size < 0:  # the end of the archive, 64 KB at most
             size = MAX_READ
-        if size > MAX_READ:
-            msg = f"its table of contents claims {size} bytes"
-            raise ValueError(msg)
+        require(size <= MAX_READ, f"its table of contents claims {size} bytes")
         return super().read(size)
 
 
@@ -156,9 +155,7 @@ def read_header(stream: Any, name: str, size: int) -> Header:
         raise ValueError(msg)
     width = struct.calcsize(code)
     (length,) = struct.unpack(code, stream.read(width).ljust(width, b"\0"))
-    if length > MAX_HEADER:
-        msg = f"member {name!r} has a header of {length} bytes"
-        raise ValueError(msg)
+    require(length <= MAX_HEADER, f"member {name!r} has a header of {length} bytes")
     shape, dtype, fortran_order = _parse(stream.read(length).decode("latin1"), name)
     if dtype.hasobject or dtype.itemsize == 0:
         msg = f"member {name!r} is pickled or empty-typed ({dtype}), which is not read"
@@ -177,9 +174,7 @@ def _parse(text: str, name: str) -> tuple[tuple[int, ...], np.dtype, bool]:
         raise ValueError(msg)
     *sizes, last = (size.strip() for size in match["shape"].split(","))
     sizes = [_SIZE.fullmatch(size) for size in (*sizes, *([last] if last else []))]
-    if None in sizes:
-        msg = f"member {name!r} has a shape that is no list of sizes"
-        raise ValueError(msg)
+    require(None not in sizes, f"member {name!r} has a shape that is no list of sizes")
     shape = tuple(int(size[1]) for size in sizes if size)
     return shape, np.dtype(match["dtype"]), match["order"] == "True"
 
@@ -195,9 +190,7 @@ def read_array(stream: Any, header: Header) -> np.ndarray:
     raw, done = flat.view(np.uint8), 0
     while done < raw.size:
         chunk = stream.read(min(CHUNK, raw.size - done))
-        if not chunk:
-            msg = f"its data end after {done} of {raw.size} bytes"
-            raise ValueError(msg)
+        require(chunk, f"its data end after {done} of {raw.size} bytes")
         raw[done : done + len(chunk)] = np.frombuffer(chunk, np.uint8)
         done += len(chunk)
     stream.read(1)  # to the end, where the checksum is compared

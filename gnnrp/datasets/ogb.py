@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from gnnrp.datasets import _validate, raw_files, splits, text_tables
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.datasets.raw_files import File
 
@@ -127,6 +128,4 @@ def _mean_of_edges(
 
 
 def _check_count(kind: str, count: int, stated: int) -> None:
-    if stated != count:
-        msg = f"it holds {count} {kind}, but {stated} are stated"
-        raise ValueError(msg)
+    require(count == stated, f"it holds {count} {kind}, but {stated} are stated")

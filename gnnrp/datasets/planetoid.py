@@ -9,6 +9,7 @@ import scipy.sparse
 from jaxtyping import Int
 
 from gnnrp.datasets import _unpickle, _validate, csr, raw_files, splits, text_tables
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.datasets.raw_files import File
 
@@ -87,9 +88,7 @@ def _num_nodes(loaded: dict[str, Any]) -> int:
         msg = f"test id {ids.min()} belongs to one of the {num_known} rows of allx"
         raise ValueError(msg)
     num_nodes = int(ids.max(initial=num_known - 1)) + 1
-    if not num_nodes:
-        msg = "there is no node"
-        raise ValueError(msg)
+    require(num_nodes > 0, "there is no node")
     # Missing ids are nodes of the graph without a row.
     if num_nodes > num_rows + len(np.unique(loaded["graph"])):
         msg = f"test id {num_nodes - 1} is too large for {num_rows} feature rows"
@@ -102,9 +101,7 @@ def _features(loaded: dict[str, Any], num_nodes: int) -> scipy.sparse.csr_array:
     if not x.shape[1] == tx.shape[1] == allx.shape[1] or x.shape[0] > allx.shape[0]:
         msg = f"x, tx, allx have shapes {x.shape}, {tx.shape}, {allx.shape}"
         raise ValueError(msg)
-    if (x != allx[: x.shape[0]]).nnz:
-        msg = "x is not the first rows of allx"
-        raise ValueError(msg)
+    require((x != allx[: x.shape[0]]).nnz == 0, "x is not the first rows of allx")
     known, test = allx.tocoo(), tx.tocoo()
     rows = np.concatenate([known.row, loaded["test.index"][test.row]])
     columns = np.concatenate([known.col, test.col])
@@ -120,9 +117,7 @@ def _labels(loaded: dict[str, Any], num_nodes: int) -> Int[np.ndarray, " n"]:
         if one_hot.shape != (loaded[part].shape[0], ally.shape[1]):
             msg = f"{part} has {loaded[part].shape[0]} rows, its labels {one_hot.shape}"
             raise ValueError(msg)
-    if not np.array_equal(y, ally[: len(y)]):
-        msg = "y is not the first rows of ally"
-        raise ValueError(msg)
+    require(np.array_equal(y, ally[: len(y)]), "y is not the first rows of ally")
     labels = np.full(num_nodes, -1, np.int64)
     for ids, rows in ((np.arange(len(ally)), ally), (loaded["test.index"], ty)):
         # The argmax of a row of zeros is class 0.

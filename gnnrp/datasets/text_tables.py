@@ -10,12 +10,14 @@ import numpy as np
 from jaxtyping import Num
 
 from gnnrp.datasets import raw_files
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.raw_files import File
 
 CHUNK = 1 << 20  # bytes of text parsed at once; no line is longer
 INTEGERS = b"0123456789-"
 FLOATS = INTEGERS + b"+.eEnaN"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NO_TABLE = "not every line has {} number(s)"
 
 
 def table(
@@ -56,7 +58,7 @@ def table(
         if num_columns is None:
             num_columns = text.partition(b"\n")[0].count(b",") + 1
             values = np.empty((0, num_columns), dtype)
-        _require(not ended, num_columns)
+        require(not ended, _NO_TABLE.format(num_columns))
         ended = len(text) < len(lines) - 1
         if max_rows is not None and len(values) > max_rows:
             msg = f"it holds more than {len(values)} lines, but {max_rows} are stated"
@@ -113,16 +115,12 @@ def _whole_lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes]:
         if not total:
             block = block.removeprefix(BYTE_ORDER_MARK)
         total += len(block)
-        if total > limit:
-            msg = f"it unpacks to more than {limit} bytes"
-            raise ValueError(msg)
+        require(total <= limit, f"it unpacks to more than {limit} bytes")
         block = rest + block
         # A carriage return at the very end may be the first half of a line end.
         end = max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1)) + 1
         rest = block[end:]
-        if len(rest) > CHUNK:
-            msg = f"a line is longer than {CHUNK} bytes"
-            raise ValueError(msg)
+        require(len(rest) <= CHUNK, f"a line is longer than {CHUNK} bytes")
         if end:
             yield _with_newlines(block[:end])
     if rest:
@@ -136,27 +134,16 @@ def _with_newlines(block: bytes) -> bytes:
 def _numbers(
     lines: bytes, num_columns: int, dtype: type
 ) -> Num[np.ndarray, "rows columns"]:
-    num_lines = lines.count(b"\n")
+    num_lines, error = lines.count(b"\n"), _NO_TABLE.format(num_columns)
     digits = INTEGERS if dtype is np.int64 else FLOATS
     # Without the digits, only separators and line ends may remain: one pass finds short
     # lines, blank lines and foreign characters.
     skeleton = lines.translate(None, digits)
     # Its length first, since a first line of many columns claims a huge one.
-    _require(len(skeleton) == num_lines * num_columns, num_columns)
+    require(len(skeleton) == num_lines * num_columns, error)
     line = b"," * (num_columns - 1) + b"\n"
-    _require(skeleton == line * num_lines, num_columns)
+    require(skeleton == line * num_lines, error)
     blanks = lines.translate(bytes.maketrans(b",\n", b"  "))
     values = np.fromstring(blanks, dtype=dtype, sep=" ")
-    _require(values.size == num_lines * num_columns, num_columns)
+    require(values.size == num_lines * num_columns, error)
     return values.reshape(num_lines, num_columns)
-
-
-def _require(condition: bool, num_columns: int) -> None:
-    """Refuse text that is no table.
-
-    Raises:
-        ValueError: the condition does not hold.
-    """
-    if not condition:
-        msg = f"not every line has {num_columns} number(s)"
-        raise ValueError(msg)

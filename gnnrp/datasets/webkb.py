@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from gnnrp.datasets import _validate, npz, raw_files, text_tables
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.types import Split
 
@@ -51,9 +52,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
             files[EDGES], 2, separators=b"\t", header=b"", copies=1
         )
         edges = _validate.edges(pairs, len(labels))
-        if edges.shape[1] == 0:
-            msg = "it lists no edge"
-            raise ValueError(msg)
+        require(edges.shape[1] > 0, "it lists no edge")
     parts = []
     for file in split_files:
         with raw_files.format_errors(folder / file, "Geom-GCN split"):
@@ -79,7 +78,5 @@ def _split(file: raw_files.File) -> Split:
 
 
 def _mask(values: np.ndarray) -> Bool[np.ndarray, "1 n"]:
-    if not np.isin(values, (0, 1)).all():
-        msg = "a mask holds other numbers than 0 and 1"
-        raise ValueError(msg)
+    require(np.isin(values, (0, 1)).all(), "a mask holds other numbers than 0 and 1")
     return values.astype(bool)[None]
