@@ -283,7 +283,7 @@ def test_all_missing_files_are_named_up_to_three(absent, named, tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         datasets.load("cora", tmp_path, download=False)
     assert f"needs {named}" in str(caught.value)
-    others = " and the others of the repository by hand into"
+    others = "cora and the other files likewise, or pass the folder that holds them"
     assert (others in str(caught.value)) is (len(absent) > 1)
 
 

@@ -124,24 +124,24 @@ def refuse(
     source, missing = _nearest(name, root)
     places = ", ".join(str(base) for base in bases(root))
     place = cache() / source.folder
-    them = "them" if len(missing) > 1 else "it"
+    several = len(missing) > 1
+    them, more = ("them", " and the other files likewise") if several else ("it", "")
     if source.archive:
-        remedy, place = f"fetch {source.archive} and unpack it", cache()
+        remedy, place, more = f"fetch {source.archive} and unpack it", cache(), ""
         if not download.can_fetch_archives():
             remedy = f"{download.INSTALL} to have it fetched, or {remedy}"
     elif source.urls:
-        more = " and the others of the repository" if len(missing) > 1 else ""
-        remedy = f"fetch {source.urls[source.files.index(missing[0])]}{more} by hand"
+        remedy = f"fetch {source.urls[source.files.index(missing[0])]} by hand"
     else:
         remedy = f"get {them}"
     named = ", ".join(missing[:_MAX_FILES])
     if len(missing) > _MAX_FILES:
         named += f" and {len(missing) - _MAX_FILES} more files"
     msg = (
-        f"dataset {name!r} needs {named}, which {'were' if missing[1:] else 'was'} not "
+        f"dataset {name!r} needs {named}, which {'were' if several else 'was'} not "
         f"found in {places}{failure}; {remedy} "
-        f"{f'into {place}, or' if to_cache else 'and'} pass the folder that holds "
-        f"{them} as root (--data-dir) or in the environment variable {VARIABLE}"
+        f"{f'into {place}{more}, or' if to_cache else 'and'} pass the folder that "
+        f"holds {them} as root (--data-dir) or in the environment variable {VARIABLE}"
     )
     error = MissingFilesError(msg)
     if all(safe_text.line(path, 100) == path for path in (places, str(place))):

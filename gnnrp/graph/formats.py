@@ -64,38 +64,46 @@ def read(graph: Any, weights: Any = None) -> GraphData:
             "convert it with its to_homogeneous()"
         )
         raise TypeError(msg)
+    if isinstance(graph, Mapping) or hasattr(graph, "edge_index"):
+        return _from_fields(graph, weights)
+    if _is_jraph(graph):
+        features = graph.nodes if np.ndim(graph.nodes) == 2 else None
+        return GraphData(graph, int(np.sum(graph.n_node)), features=features)
+    if scipy.sparse.issparse(graph):
+        return GraphData(graph, graph.shape[0])
+    if _is_networkx(graph):
+        return GraphData(graph, len(graph))
+    if isinstance(graph, tuple) and len(graph) == 2 and isinstance(graph[0], Mapping):
+        return _from_fields(graph[0], weights)._replace(labels=graph[1])
+    checks.plain("the graph", graph)
+    return GraphData(checks.as_array(graph) if hasattr(graph, "detach") else graph)
+
+
+def _from_fields(graph: Any, weights: Any) -> GraphData:
+    """Return the fields of OGB's dict or of PyG's ``Data``.
+
+    Raises:
+        ValueError: no edges.
+    """
     if isinstance(graph, Mapping):
         fields = ("edge_index", "num_nodes", "node_feat")
         edges, num_nodes, features = map(graph.get, fields)
         data = GraphData(edges, num_nodes, features=features)
         unused = {"edge_feat": graph.get("edge_feat")}
-    elif hasattr(graph, "edge_index"):
+    else:
         fields = ("edge_index", "num_nodes", "edge_weight", "x", "y")
         masks = ("train_mask", "val_mask")
         arrays: Any = [getattr(graph, name, None) for name in (*fields, *masks)]
         data = GraphData(*arrays)
         names = ("edge_attr", "weight", "edge_weights")
         unused = {name: getattr(graph, name, None) for name in names}
-    elif _is_jraph(graph):
-        features = graph.nodes if np.ndim(graph.nodes) == 2 else None
-        return GraphData(graph, int(np.sum(graph.n_node)), features=features)
-    elif scipy.sparse.issparse(graph):
-        return GraphData(graph, graph.shape[0])
-    elif _is_networkx(graph):
-        return GraphData(graph, len(graph))
-    elif isinstance(graph, tuple) and len(graph) == 2 and isinstance(graph[0], Mapping):
-        return read(graph[0], weights)._replace(labels=graph[1])
-    else:
-        checks.plain("the graph", graph)
-        return GraphData(checks.as_array(graph) if hasattr(graph, "detach") else graph)
     if data.edges is None:
         msg = f"the {type(graph).__name__} has no edge_index; pass the edges, (2, e)"
         raise ValueError(msg)
     checks.plain("edge_index", data.edges)
     index = checks.as_array(data.edges)
     if weights is None and data.weights is None:
-        remedy = "pass it as weights= to use it"
-        _warn_unused(unused, index.shape[-1], remedy, stacklevel=4)
+        _warn_unused(unused, index.shape[-1], "pass it as weights= to use it")
     return data._replace(edges=index)
 
 
@@ -143,16 +151,13 @@ def _is_networkx(graph: Any) -> bool:
     return hasattr(graph, "adj") and hasattr(graph, "is_directed")
 
 
-def _warn_unused(
-    arrays: Mapping[str, Any], num_edges: int, remedy: str, *, stacklevel: int = 5
-) -> None:
+def _warn_unused(arrays: Mapping[str, Any], num_edges: int, remedy: str) -> None:
     """Warn of the first array that holds weights: numbers of shape (e,) or (e, 1).
 
     Args:
         arrays: name -> value of any type. Arrays of ones are no weights.
         num_edges: e.
         remedy: how to use them.
-        stacklevel: of the caller of the public function.
     """
     for name, values in arrays.items():
         if values is None or np.shape(values) not in {(num_edges,), (num_edges, 1)}:
@@ -160,7 +165,7 @@ def _warn_unused(
         array = checks.as_array(values)
         if array.dtype.kind in "iufV" and not (array == 1).all():
             msg = f"{name} has a number per edge that is not used as a weight; {remedy}"
-            warnings.warn(msg, UserWarning, stacklevel=stacklevel)
+            warnings.warn(msg, UserWarning, stacklevel=5)  # of the public function
             return
 
 
