@@ -169,8 +169,10 @@ def test_every_source_line_stands_in_the_table_with_its_function():
         for item in claimed:
             named = table.get(item, set())
             assert named, f"{path}, {name}: {item} is not in the table"
-            held = [n for n in named if n in known_as] or (
-                not name and [n for n in named if n.startswith(tuple(known_as))]
+            held = any(
+                f".{n}".endswith(f".{each}") or (not name and f".{each}" in f".{n}")
+                for n in named
+                for each in known_as
             )
             assert held or path.stem.startswith("_"), f"{path}, {name}: {item}"
 
