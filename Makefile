@@ -22,10 +22,12 @@ test-slow: $(STAMP)
 # What depends on others' inside, on the oldest release of each that pyproject.toml admits.
 FLOOR := .venv-floor
 OLDEST := $(FLOOR)/oldest.txt
-DEPENDENT := spmm activations gntk blocked infinite gnn training checkpoints sharded \
-	writing downloads cli interrupts
+DEPENDENT := $(patsubst %,tests/%.py,sparse/test_sparse kernels/gntk/test_activations \
+	kernels/gntk/test_recursion kernels/gntk/test_blocked kernels/gntk/test_neural_tangents \
+	models/test_gnn models/test_training runtime/test_checkpoints distributed/test_sharded \
+	runtime/test_atomic_files io/test_downloads commands/test_cli process/test_interrupts)
 test-floor: $(FLOOR)/.installed
-	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT:%=tests/test_%.py)
+	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT)
 
 $(FLOOR)/.installed: pyproject.toml
 	$(PYTHON) -m venv --clear $(FLOOR)
@@ -43,7 +45,7 @@ test-newest:
 	$(PYTHON_NEWEST) -m venv $(NEWEST)
 	$(NEWEST)/bin/$(PIP_INSTALL) --upgrade --upgrade-strategy eager -e '.[test]'
 	$(NEWEST)/bin/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
-	$(NEWEST)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT:%=tests/test_%.py)
+	$(NEWEST)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT)
 
 has-newest:
 	$(PYTHON_NEWEST) -c 'import venv'
