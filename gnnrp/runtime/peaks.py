@@ -2,7 +2,8 @@
 
 A formula counts the arrays of the stage that holds most, and is held against measured
 peaks, on CPU, in ``tests/runtime/test_peaks.py``. Sizes alone go in, so that it is
-known before anything is allocated. A similarity's own working memory is that of sparse products.
+known before anything is allocated. A similarity's own working memory is that of
+sparse products.
 """
 
 from typing import NamedTuple

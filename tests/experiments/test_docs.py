@@ -165,12 +165,12 @@ def test_every_source_line_stands_in_the_table_with_its_function():
     table = by_item()
     for path, name, claimed in sources():
         # A function may be named by its module or by the folder that exports it.
-        known_as = {f"{stem}.{name}" for stem in (path.stem, path.parent.name)}
+        known_as = tuple(f"{stem}.{name}" for stem in (path.stem, path.parent.name))
         for item in claimed:
             named = table.get(item, set())
             assert named, f"{path}, {name}: {item} is not in the table"
-            held = [n for n in named if n in known_as] or (
-                not name and [n for n in named if n.startswith(tuple(known_as))]
+            held = [n for n in named if n.endswith(known_as)] or (
+                not name and [n for n in named if n.startswith(known_as)]
             )
             assert held or path.stem.startswith("_"), f"{path}, {name}: {item}"
 
