@@ -54,12 +54,18 @@ def test_imports_point_down(path):
     assert list(faults(path.read_text(), home)) == allowed
 
 
+def test_experiments_import_no_private_module():
+    for path in (ROOT / "experiments").rglob("*.py"):
+        names = imported(ast.parse(path.read_text()))
+        assert [n for n in names if n.startswith("gnnrp") and "._" in n] == [], path
+
+
 @pytest.mark.parametrize(
     ("home", "line"),
     [
         ("sparse", "from gnnrp import graph"),  # up
         ("kernels", "def f():\n    from gnnrp.propagation.exact import limit"),  # aside
-        ("cli", "import experiments.common"),
+        ("cli", "import experiments.benchmarks.harness"),
         ("__init__", "from gnnrp import types"),
     ],
 )

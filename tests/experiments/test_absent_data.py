@@ -4,14 +4,14 @@ import jax
 import pytest
 from miniatures import heterophilous, ogb
 
-from experiments import (
+from experiments import published
+from experiments.paper import (
     figure2_rp_curve,
-    published,
-    report_scores,
     table1_ogb,
     table3_datasets,
     table5_heterophilic,
 )
+from experiments.report import score_tables
 
 OGB = ("arxiv", "proteins", "products")
 
@@ -46,7 +46,7 @@ def test_table_1_runs_on_files_as_ogb_stores_them(ogb_files):
         assert measured["speedup of a step"] > 0
         reached = measured["time to accuracy"]
         assert (reached["ratio"] is None) == (reached["RP steps"] is None)
-    *tables, speed = report_scores.ogb(record)
+    *tables, speed = score_tables.ogb(record)
     assert [table.title.split(",")[0] for table in tables] == list(OGB)
     assert [table.title.split(", ")[1] for table in tables] == [
         "accuracy", "ROC-AUC", "accuracy"
@@ -68,7 +68,7 @@ def test_without_features_only_what_needs_none_is_computed(tmp_path):
     for name in ("proteins", "products"):
         assert outcome.result["datasets"][name]["found"] == published.ABSENT
     record = {"result": outcome.result, "measured": outcome.measured}
-    arxiv, proteins, _, speed = report_scores.ogb(record)
+    arxiv, proteins, _, speed = score_tables.ogb(record)
     cells = {row[0]: row[1:] for row in arxiv.rows}
     assert cells["GCN"][:3] == ["-", "-", "-"]
     assert cells["RP"][0] != "-"
@@ -100,7 +100,7 @@ def test_the_heterophilic_table_runs_on_the_benchmarks_own_files(tmp_path):
         assert column["found"]["MLP"]["num_seeds"] == 2
         binary = name in {"minesweeper", "tolokers", "questions"}
         assert column["metric"] == ("roc_auc" if binary else "accuracy")
-    tables = report_scores.scores({"result": outcome.result})
+    tables = score_tables.scores({"result": outcome.result})
     assert not any("not run" in table.note for table in tables)
     statistics = table3_datasets.run(
         table3_datasets.Config(data_dir=tmp_path, datasets=table5_heterophilic.SETS)

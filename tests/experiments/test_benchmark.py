@@ -7,15 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from experiments import (
-    benchmark_gntk,
-    benchmark_ntk,
-    benchmark_rp,
-    benchmark_scaling,
-    benchmark_spmm,
-    common,
-    speed_table,
-)
+from experiments.benchmarks import gntk, harness, ntk, rp, scaling, speed_table, spmm
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +19,13 @@ def as_users_run_it():
 def test_contestants_take_turns():
     order = []
     runs = {name: lambda name=name: order.append(name) for name in "ab"}
-    times = common.interleaved(runs, 3)
+    times = harness.interleaved(runs, 3)
     assert order == ["a", "b"] * 4
     assert set(times["a"]) == {"median", "min"}
 
 
 def test_a_random_graph_is_symmetric_and_normalized():
-    csr = common.random_graph(100_000)
+    csr = harness.random_graph(100_000)
     assert abs(csr - csr.T).max() == 0
     assert csr.nnz == pytest.approx(100_000, rel=0.1)
     assert abs(csr).sum(axis=1).max() < 2
@@ -46,10 +38,10 @@ def test_a_random_graph_is_symmetric_and_normalized():
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # torch's, of its beta
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # PyG's import
 def test_products_rules_and_steps_are_measured_beside_a_floor(tmp_path):
-    config = benchmark_spmm.Config(
+    config = spmm.Config(
         repeats=1, columns=8, entries=(2000, 4000), power=2, hidden=4, output=tmp_path
     )
-    found = benchmark_spmm.main(config)
+    found = spmm.main(config)
     assert json.loads((tmp_path / "benchmark_spmm.json").read_text()) == found
     assert (tmp_path / "benchmark_spmm.png").read_bytes().startswith(b"\x89PNG")
     for product in found["products"].values():
@@ -68,10 +60,10 @@ def test_products_rules_and_steps_are_measured_beside_a_floor(tmp_path):
 
 
 def test_scaling_is_fitted(tmp_path):
-    config = benchmark_scaling.Config(
+    config = scaling.Config(
         least=50_000, most=500_000, columns=3, power=2, repeats=1, output=tmp_path
     )
-    found = benchmark_scaling.main(config)
+    found = scaling.main(config)
     assert [row["entries"] for row in found["sizes"]] == pytest.approx(
         [50_000, 158_114, 500_000], rel=0.1
     )
@@ -84,14 +76,14 @@ def test_the_exponent_of_a_power_law_is_found():
     rows = [
         {"entries": n, "nodes": n, "median": 3e-9 * n**1.5} for n in (10, 100, 1000)
     ]
-    assert benchmark_scaling.exponent(rows) == 1.5
-    assert benchmark_scaling.exponent(rows, 10) == 1.5
-    assert benchmark_scaling.exponent(rows, 100) is None
+    assert scaling.exponent(rows) == 1.5
+    assert scaling.exponent(rows, 10) == 1.5
+    assert scaling.exponent(rows, 100) is None
 
 
 def test_wide_networks_are_measured_beside_their_targets(tmp_path):
-    config = benchmark_gntk.Config(hops=2, block=20, repeats=1, output=tmp_path)
-    found = benchmark_gntk.main(config)
+    config = gntk.Config(hops=2, block=20, repeats=1, output=tmp_path)
+    found = gntk.main(config)
     two = found["two layers"]
     assert ("neural-tangents" in two["milliseconds"]) == (not two["notes"])
     errors = two["error_to_float64"]
@@ -105,8 +97,8 @@ def test_wide_networks_are_measured_beside_their_targets(tmp_path):
 
 
 def test_finite_kernels_and_training_stand_beside_their_peers(tmp_path):
-    config = benchmark_ntk.Config(repeats=1, steps=3, width=4, output=tmp_path)
-    found = benchmark_ntk.main(config)
+    config = ntk.Config(repeats=1, steps=3, width=4, output=tmp_path)
+    found = ntk.main(config)
     kernel = found["kernel"]
     assert kernel["relative_difference"]["float64"] < 1e-12
     assert kernel["relative_difference"]["float32"] < 1e-5
@@ -120,7 +112,7 @@ def test_finite_kernels_and_training_stand_beside_their_peers(tmp_path):
 
 
 def test_whole_runs_are_measured_beside_their_targets(tmp_path):
-    config = benchmark_rp.Config(
+    config = rp.Config(
         repeats=1,
         commands=("sbm --split 0",),
         epochs=30,
@@ -130,7 +122,7 @@ def test_whole_runs_are_measured_beside_their_targets(tmp_path):
         num_steps=20,
         output=tmp_path,
     )
-    found = benchmark_rp.main(config)
+    found = rp.main(config)
     assert found["commands"]["sbm --split 0"]["test_mean"] > 50
     assert found["commands"]["sbm --split 0"]["peak_gigabytes"] > 0
     assert found["curve"]["steps"] == 1000
@@ -146,10 +138,10 @@ def test_whole_runs_are_measured_beside_their_targets(tmp_path):
 @pytest.mark.parametrize(
     "config",
     [
-        benchmark_gntk.Config(block=0),
-        benchmark_rp.Config(powers=(1, 0)),
-        benchmark_scaling.Config(columns=-3),
-        benchmark_spmm.Config(entries=(0,)),
+        gntk.Config(block=0),
+        rp.Config(powers=(1, 0)),
+        scaling.Config(columns=-3),
+        spmm.Config(entries=(0,)),
     ],
 )
 def test_sizes_below_one_are_refused(config):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import report
+from experiments.report import documents
 
 pytestmark = pytest.mark.slow
 
@@ -75,8 +75,8 @@ def look(browser, page, width, folder):
 
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_is_readable_without_errors(browser, width, tmp_path):
-    sections = report.sections(RESULTS)
-    found, console = look(browser, report.page(sections), width, tmp_path)
+    sections = documents.sections(RESULTS)
+    found, console = look(browser, documents.page(sections), width, tmp_path)
     assert console == []
     assert found["width"] == width
     assert found["overflow"] <= 0

@@ -9,7 +9,8 @@ import miniatures
 import numpy as np
 import pytest
 
-from experiments import ogb_submission, reproduction
+from experiments import runner
+from experiments.paper import ogb_submission
 from gnnrp import datasets
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
@@ -24,7 +25,7 @@ def as_users_run_it(monkeypatch):
 
 def made(page=ogb_submission.page, **settings):
     config = ogb_submission.Config(**settings)
-    return reproduction.record(config, ogb_submission.run, "ogb_submission", page=page)
+    return runner.record(config, ogb_submission.run, "ogb_submission", page=page)
 
 
 def rows_of(page):
@@ -98,7 +99,7 @@ def test_of_one_run_no_deviation_is_told():
 
 def test_two_summaries_are_the_same_but_for_times():
     one, other = (made(quick=True) for _ in range(2))
-    for changes in reproduction.CHANGES:
+    for changes in runner.CHANGES:
         del one[changes], other[changes]
     assert one == other
 
@@ -121,8 +122,8 @@ def test_the_command_prints_the_page_and_nothing_else(monkeypatch, capsys):
     flags = ["ogb_submission", "--quick", "--runs", "2"]
     monkeypatch.setattr(sys, "argv", flags)
     arguments = (ogb_submission.Config, ogb_submission.run, "ogb_submission")
-    reproduction.main(*arguments, shown=ogb_submission.page)
+    runner.main(*arguments, shown=ogb_submission.page)
     printed = capsys.readouterr().out
     assert printed.startswith("# RP on sbm\n")
-    command = "`python -m experiments.ogb_submission --quick --runs 2`"
+    command = "`python -m experiments.paper.ogb_submission --quick --runs 2`"
     assert rows_of(printed.rstrip("\n"))["command"] == command

@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from experiments import (
+from experiments import published, runner
+from experiments.partition import (
     communities,
     halo_costs,
-    partition_page,
-    partition_study,
+    markdown,
     partitioners,
-    published,
-    reproduction,
-    results_table,
+    study,
     two_processes,
 )
-from experiments.halo_costs import Large, Link, Volume
+from experiments.partition.halo_costs import Large, Link, Volume
+from experiments.report import results_table
 from gnnrp import datasets
 from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed import partitioning
@@ -210,9 +209,9 @@ def test_a_graph_like_itself_is_extrapolated_to_itself():
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change, message):
-    config = partition_study.Config(quick=True, **change)
+    config = study.Config(quick=True, **change)
     with pytest.raises(ValueError, match=message):
-        partition_study.run(reproduction.shortened(config))
+        study.run(runner.shortened(config))
 
 
 def test_a_process_that_fails_is_told_of(graph):
@@ -224,7 +223,7 @@ def test_a_process_that_fails_is_told_of(graph):
 def test_the_committed_page_is_made_of_the_committed_record():
     text = (results_table.RESULTS / "partition_study.json").read_text()
     page = (results_table.RESULTS / "partition_study.md").read_text()
-    assert page == partition_page.page(json.loads(text))
+    assert page == markdown.page(json.loads(text))
     for name in json.loads(text)["figures"]:
         assert name in page
         assert (results_table.RESULTS / name).exists()
@@ -233,11 +232,9 @@ def test_the_committed_page_is_made_of_the_committed_record():
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
-    config = partition_study.Config(quick=True, output=folder)
+    config = study.Config(quick=True, output=folder)
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        made = reproduction.record(
-            config, partition_study.run, "partition_study", page=partition_page.page
-        )
+        made = runner.record(config, study.run, "partition_study", page=markdown.page)
     return folder, made
 
 
@@ -249,7 +246,7 @@ def test_the_study_leaves_a_record_figures_and_a_page(quick):
         assert one["volumes"].keys() == partitioners.METHODS.keys()
     page = (folder / "partition_study.md").read_text()
     written = json.loads((folder / "partition_study.json").read_text())
-    assert page == partition_page.page(written)
+    assert page == markdown.page(written)
     for name in made["figures"]:
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
         assert f"]({name})" in page
@@ -268,24 +265,22 @@ def test_two_processes_give_the_result_of_one_and_move_what_is_predicted(quick):
 
 @pytest.mark.slow
 def test_volumes_are_the_same_in_the_next_run(quick):
-    config = dataclasses.replace(partition_study.Config(quick=True), hops=1)
-    again = partition_study.run(reproduction.shortened(config))
+    config = dataclasses.replace(study.Config(quick=True), hops=1)
+    again = study.run(runner.shortened(config))
     assert again.result == quick[1]["result"]
 
 
 @pytest.mark.slow
 def test_without_the_real_graph_the_generated_one_is_studied(monkeypatch):
     monkeypatch.setattr(datasets, "find", lambda *_: None)
-    config = partition_study.Config(
-        quick=True, dataset="arxiv", methods=("natural",), hops=1
-    )
-    config = dataclasses.replace(reproduction.shortened(config), dataset="arxiv")
-    found = partition_study.run(config)
+    config = study.Config(quick=True, dataset="arxiv", methods=("natural",), hops=1)
+    config = dataclasses.replace(runner.shortened(config), dataset="arxiv")
+    found = study.run(config)
     assert found.result["graphs"]["arxiv"] == published.ABSENT
     made = {
         "result": found.result, "measured": found.measured, "versions": {},
-        "settings": reproduction.settings(config), "commit": None, "device": "cpu",
+        "settings": runner.settings(config), "commit": None, "device": "cpu",
         "seconds": 1.0, "peak_memory_bytes": None,
     }  # fmt: skip
-    page = partition_page.page(json.loads(reproduction.json_files.dumps(made)))
+    page = markdown.page(json.loads(runner.json_files.dumps(made)))
     assert f"`arxiv`: {published.ABSENT}." in page

@@ -7,7 +7,7 @@ import miniatures
 import numpy as np
 import pytest
 
-from experiments import random_splits
+from experiments.paper import random_splits
 from gnnrp import datasets
 
 

@@ -8,15 +8,13 @@ from pathlib import Path
 import jax
 import pytest
 
-from experiments import (
-    published,
-    report,
-    report_scores,
-    report_tables,
-    reproduction,
+from experiments import published, runner
+from experiments.paper import table2_convergence, table3_datasets
+from experiments.report import (
+    documents,
+    record_tables,
     results_table,
-    table2_convergence,
-    table3_datasets,
+    score_tables,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +49,7 @@ def folder(tmp_path):
         for module in (table2_convergence, table3_datasets):
             config = module.Config(quick=True, output=tmp_path)
             name = module.__name__.split(".")[-1]
-            reproduction.record(config, module.run, name)
+            runner.record(config, module.run, name)
     path = tmp_path / "table2_convergence.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"figures": ["table2_convergence_a.png"]}))
@@ -61,24 +59,24 @@ def folder(tmp_path):
 
 
 def test_one_page_holds_every_section_and_its_pictures(folder):
-    page = (report.write(folder)[2]).read_text()
+    page = (documents.write(folder)[2]).read_text()
     reader = Reader()
     reader.feed(page)
     assert reader.open == []
-    assert {f"#{name}" for name in report_tables.TABLES} == set(reader.targets)
+    assert {f"#{name}" for name in record_tables.TABLES} == set(reader.targets)
     assert all(target[1:] in reader.ids for target in reader.targets)
     (picture,) = reader.pictures
     assert base64.b64decode(picture.split(",")[1]) == b"\x89PNG"
     assert "http" not in page.replace("http-equiv", "")
-    assert page.count("<p>Not run.</p>") == len(report_tables.TABLES) - 2
+    assert page.count("<p>Not run.</p>") == len(record_tables.TABLES) - 2
 
 
 def test_markdown_and_latex_hold_the_same_cells(folder):
-    markdown, latex, _ = (path.read_text() for path in report.write(folder))
+    markdown, latex, _ = (path.read_text() for path in documents.write(folder))
     assert "| S_XX PD, S PSD | converges; converges |" in markdown
     assert r"S\_XX PD, S PSD & converges; converges &" in latex
     assert latex.count(r"\toprule") == latex.count(r"\bottomrule") == 2
-    assert "python -m experiments.table4_homophilic" in markdown
+    assert "python -m experiments.paper.table4_homophilic" in markdown
     assert "commit" in markdown
 
 
@@ -91,19 +89,19 @@ def test_scores_stand_beside_the_papers_and_are_judged_by_their_spread():
         "MLP": here | {"test_mean": 60.0},
     }
     column = {"published": stated, "found": found}
-    (table,) = report_scores.scores({"result": {"datasets": {"cora": column}}})
+    (table,) = score_tables.scores({"result": {"datasets": {"cora": column}}})
     cells = {row[0]: row[1:] for row in table.rows}
     assert cells["GCN"] == ["82.30 ± 0.30", "20", "81.90 ± 0.50", "+0.40, within"]
     assert cells["RP"][-1] == "+0.00, within"
     assert cells["SGC"] == ["-", "-", "81.00 ± 0.50", "-"]
     assert cells["MLP"][-2:] == ["-", "-"]
-    far = report_scores.verdict(here | {"test_mean": 80.0}, (81.9, 0.5))
+    far = score_tables.verdict(here | {"test_mean": 80.0}, (81.9, 0.5))
     assert far == "-1.90, beyond"
     none = {"test_mean": None, "test_std": None}
-    assert report_scores.verdict(none, (81.9, 0.5)) == "-"
+    assert score_tables.verdict(none, (81.9, 0.5)) == "-"
     exact = {"test_mean": 82.66, "test_std": 0.0}
-    assert report_scores.verdict(exact, (82.7, 0.0)) == "-0.04, within"
-    assert report_scores.verdict(exact, (82.72, 0.0)) == "-0.06, beyond"
+    assert score_tables.verdict(exact, (82.7, 0.0)) == "-0.04, within"
+    assert score_tables.verdict(exact, (82.72, 0.0)) == "-0.06, beyond"
 
 
 def test_what_is_told_of_photo_is_of_its_record():
@@ -113,7 +111,7 @@ def test_what_is_told_of_photo_is_of_its_record():
     mean, best = (
         record[part]["mean"] for part in ("test", "step chosen on the test nodes")
     )
-    told = report_scores.REASONS["photo", "RP"]
+    told = score_tables.REASONS["photo", "RP"]
     assert (
         f"on {record['splits']} others the mean is {mean:.1f}, and {best:.1f}" in told
     )
@@ -130,27 +128,27 @@ def test_what_differs_beyond_the_spread_has_a_reason_or_is_said_not_to_have_one(
             "JKNet": published.FEATURELESS,
         },
     }
-    (table,) = report_scores.scores({"result": {"datasets": {"citeseer": column}}})
+    (table,) = score_tables.scores({"result": {"datasets": {"citeseer": column}}})
     assert "RP: the settings of the authors' script give 72.7" in table.note
-    assert f"GCN: {report_scores.UNTUNED}" in table.note
+    assert f"GCN: {score_tables.UNTUNED}" in table.note
     assert "MLP" not in table.note
     assert "GCN: training diverged." in table.note
     assert f"JKNet: {published.FEATURELESS}" in table.note
-    (table,) = report_scores.scores({"result": {"datasets": {"cora": column}}})
-    assert f"RP: {report_scores.UNKNOWN}" in table.note
+    (table,) = score_tables.scores({"result": {"datasets": {"cora": column}}})
+    assert f"RP: {score_tables.UNKNOWN}" in table.note
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"result": {}}', '{"figures": []}'])
 def test_a_damaged_record_is_named_in_one_sentence(tmp_path, text):
     (tmp_path / "table2_convergence.json").write_text(text)
     with pytest.raises(ValueError, match=r"table2_convergence.json' is damaged or of"):
-        report.write(tmp_path)
+        documents.write(tmp_path)
     assert not (tmp_path / "report.md").exists()
 
 
 def test_a_folder_without_records_is_refused(tmp_path):
     with pytest.raises(ValueError, match="holds no record; make one with python -m"):
-        report.write(tmp_path)
+        documents.write(tmp_path)
 
 
 def test_the_tables_of_the_readme_are_made_of_the_records():
@@ -160,27 +158,27 @@ def test_the_tables_of_the_readme_are_made_of_the_records():
 
 
 def test_the_committed_report_is_made_of_the_committed_records():
-    sections = report.sections(results_table.RESULTS)
+    sections = documents.sections(results_table.RESULTS)
     assert all(section.tables for section in sections)
     text = (results_table.RESULTS / "report.md").read_text()
-    assert text == report.markdown(sections)
+    assert text == documents.markdown(sections)
 
 
 def test_every_experiment_of_the_paper_has_a_command_in_the_readme():
     readme = (ROOT / "README.md").read_text()
-    for name in report_tables.TABLES:
-        assert f"`python -m experiments.{name}" in readme
+    for name in record_tables.TABLES:
+        assert f"`python -m experiments.paper.{name}" in readme
     makefile = (ROOT / "Makefile").read_text()
-    assert all(name in makefile for name in report_tables.TABLES)
+    assert all(name in makefile for name in record_tables.TABLES)
 
 
 def test_absent_sets_are_named_so_and_show_no_number_of_ours():
     column = {"published": {"RP": (66.01, 0.56)}, "found": published.ABSENT}
-    (table,) = report_scores.scores({"result": {"datasets": {"roman-empire": column}}})
+    (table,) = score_tables.scores({"result": {"datasets": {"roman-empire": column}}})
     assert table.note == published.ABSENT
     assert table.rows == [["RP", "-", "-", "66.01 ± 0.56", "-"]]
     panel = {"published": {}, "found": published.ABSENT}
-    (table,) = report_tables.curves({"result": {"products": panel}})
+    (table,) = record_tables.curves({"result": {"products": panel}})
     assert table.note == published.ABSENT
 
 
@@ -195,7 +193,7 @@ def test_cells_cannot_break_out_of_a_page(tmp_path):
         "device": "cpu", "seconds": 1.0,
     }  # fmt: skip
     (tmp_path / f"{name}.json").write_text(json.dumps(made))
-    markdown, latex, page = (path.read_text() for path in report.write(tmp_path))
+    markdown, latex, page = (path.read_text() for path in documents.write(tmp_path))
     assert "<script>" not in page
     assert r"<script>\|x\|</script>" in markdown
     assert r"\textbar{}x\textbar{}" in latex

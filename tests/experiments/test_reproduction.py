@@ -8,21 +8,20 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import (
+from experiments import published, runner
+from experiments.paper import (
     analytic_vs_empirical,
     figure2_rp_curve,
     figure3_ntk_alignment,
     figure4_ntk_blocks,
     inductive_pmlp,
-    published,
-    report_tables,
-    reproduction,
     table1_ogb,
     table2_convergence,
     table3_datasets,
     table4_homophilic,
     table5_heterophilic,
 )
+from experiments.report import record_tables
 from gnnrp import datasets
 from gnnrp.kernels.ntk import empirical
 
@@ -36,7 +35,7 @@ def as_users_run_it():
 def quick(module, tmp_path, **change):
     config = module.Config(quick=True, output=tmp_path, **change)
     name = module.__name__.split(".")[-1]
-    made = reproduction.record(config, module.run, name)
+    made = runner.record(config, module.run, name)
     written = json.loads((tmp_path / f"{name}.json").read_text())
     assert written["settings"]["quick"]
     assert written["result"].keys() == made["result"].keys()
@@ -74,7 +73,7 @@ def test_a_table_that_were_wrong_would_be_found_so():
 )
 def test_two_runs_give_the_same_record_and_pictures_but_for_times(module, tmp_path):
     one, other = (quick(module, tmp_path / name) for name in "ab")
-    for changes in reproduction.CHANGES:
+    for changes in runner.CHANGES:
         del one[changes], other[changes]
     assert one == other
     for name in one["figures"]:
@@ -127,13 +126,13 @@ def test_wide_networks_come_near_the_infinite_kernel_and_its_trajectory(tmp_path
 def test_a_width_below_one_is_refused():
     config = analytic_vs_empirical.Config(widths=(64, 0))
     with pytest.raises(ValueError, match=r"widths must be at least 1, got 0"):
-        reproduction.checked(config)
+        runner.checked(config)
 
 
 def test_the_defaults_of_every_experiment_are_allowed():
-    for name in report_tables.TABLES:
-        module = importlib.import_module(f"experiments.{name}")
-        assert reproduction.checked(module.Config()) == module.Config()
+    for name in record_tables.TABLES:
+        module = importlib.import_module(f"experiments.paper.{name}")
+        assert runner.checked(module.Config()) == module.Config()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +148,7 @@ def test_the_defaults_of_every_experiment_are_allowed():
 )
 def test_bad_settings_are_refused_before_anything_is_computed(config, message):
     with pytest.raises(ValueError, match=message):
-        reproduction.record(config, lambda *_: pytest.fail("computed"), "x")
+        runner.record(config, lambda *_: pytest.fail("computed"), "x")
 
 
 @pytest.mark.parametrize(
@@ -160,38 +159,38 @@ def test_bad_settings_are_refused_before_anything_is_computed(config, message):
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(module, change, message):
-    config = reproduction.shortened(module.Config(quick=True, **change))
+    config = runner.shortened(module.Config(quick=True, **change))
     with pytest.raises(ValueError, match=message):
         module.run(config)
 
 
 def test_binary_tasks_are_refused_where_classes_are_needed(monkeypatch):
     binary = datasets.load("sbm")._replace(metric="roc_auc", name="minesweeper")
-    monkeypatch.setattr(reproduction, "load", lambda *_: binary)
+    monkeypatch.setattr(runner, "load", lambda *_: binary)
     with pytest.raises(ValueError, match="minesweeper has binary tasks"):
         inductive_pmlp.run(inductive_pmlp.Config(datasets=("minesweeper",)))
 
 
 def test_a_short_version_keeps_what_is_asked_for():
     config = table4_homophilic.Config(quick=True, num_seeds=7)
-    short = reproduction.shortened(config)
+    short = runner.shortened(config)
     assert (short.num_seeds, short.num_epochs) == (7, 5)
-    assert reproduction.shortened(table4_homophilic.Config()).num_epochs == 300
+    assert runner.shortened(table4_homophilic.Config()).num_epochs == 300
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     config = table2_convergence.Config(output=tmp_path / "file" / "folder")
     with pytest.raises(OSError, match="cannot be written"):
-        reproduction.record(config, lambda *_: pytest.fail("computed"), "x")
+        runner.record(config, lambda *_: pytest.fail("computed"), "x")
 
 
 def test_what_an_interrupted_run_left_is_not_computed_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40)
+    monkeypatch.setattr(runner.records, "commit", lambda: "c" * 40)
     config = table4_homophilic.Config(output=tmp_path, datasets=("sbm",))
     calls, sbm = [], datasets.load("sbm")
     here = {"sbm": sbm, "cora": None}
-    monkeypatch.setattr(reproduction, "load", lambda name, _: here[name])
+    monkeypatch.setattr(runner, "load", lambda name, _: here[name])
 
     def compute(data):
         calls.append(data.name)
@@ -199,7 +198,7 @@ def test_what_an_interrupted_run_left_is_not_computed_again(tmp_path, monkeypatc
 
     def once(**change):
         changed = dataclasses.replace(config, **change)
-        ((data, found),) = reproduction.each(changed, "table", compute)
+        ((data, found),) = runner.each(changed, "table", compute)
         assert data.name == "sbm"
         return found
 
@@ -211,7 +210,7 @@ def test_what_an_interrupted_run_left_is_not_computed_again(tmp_path, monkeypatc
     here["sbm"] = sbm._replace(files={"edges.csv": "another digest"})
     once(num_epochs=2)
     assert len(calls) == 4
-    monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40 + "-dirty")
+    monkeypatch.setattr(runner.records, "commit", lambda: "c" * 40 + "-dirty")
     once()
     once()
     assert len(calls) == 6

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import (
-    published,
+from experiments import published
+from experiments.paper import (
     table1_ogb,
     table4_homophilic,
     table5_heterophilic,

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 import optax
 
-from experiments import reproduction, table4_homophilic
+from experiments import runner
+from experiments.paper import table4_homophilic
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm
 from gnnrp.models import gnn, training
@@ -118,7 +119,7 @@ def reproduced(folder):
     config = table4_homophilic.Config(
         quick=True, output=folder, models=("MLP", "GCN"), num_epochs=20
     )
-    made = reproduction.record(config, table4_homophilic.run, "table4_homophilic")
+    made = runner.record(config, table4_homophilic.run, "table4_homophilic")
     return {"result": np.array(json.dumps(made["result"], sort_keys=True))}
 
 

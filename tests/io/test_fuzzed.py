@@ -19,7 +19,9 @@ import scipy.sparse
 from hypothesis import strategies
 from miniatures import pickle_program, pickled_array, pickled_graph, pickled_matrix
 
-from experiments import report, reproduction, table4_homophilic
+from experiments import runner
+from experiments.paper import table4_homophilic
+from experiments.report import documents
 from gnnrp import datasets
 from gnnrp.datasets import planetoid, sbm
 from gnnrp.distributed import _files, shards
@@ -387,8 +389,8 @@ def test_json_nested_without_end_is_refused(tmp_path, monkeypatch):
     for name in ("table2_convergence", "table4_homophilic"):
         (tmp_path / f"{name}.json").write_text(deep)
         with pytest.raises(ValueError, match="is damaged or of another version"):
-            report.section(tmp_path, name)
-    monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40)
+            documents.section(tmp_path, name)
+    monkeypatch.setattr(runner.records, "commit", lambda: "c" * 40)
     (tmp_path / "parts").mkdir()
     config = table4_homophilic.Config(output=tmp_path, datasets=("sbm",))
     for text in (deep, "", "[]", "{}", '{"key": 1'):
@@ -396,15 +398,15 @@ def test_json_nested_without_end_is_refused(tmp_path, monkeypatch):
         with pytest.raises(
             ValueError, match=r"x_sbm.json is damaged; delete it to compute"
         ):
-            next(reproduction.each(config, "x", lambda _: {}))
+            next(runner.each(config, "x", lambda _: {}))
 
 
 def test_a_changed_part_of_an_experiment_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduction.records, "commit", lambda: "c" * 40)
+    monkeypatch.setattr(runner.records, "commit", lambda: "c" * 40)
     config = table4_homophilic.Config(output=tmp_path, datasets=("sbm",))
 
     def run():
-        ((_, value),) = reproduction.each(config, "x", lambda _: {"test": 0.5})
+        ((_, value),) = runner.each(config, "x", lambda _: {"test": 0.5})
         return value
 
     assert run() == {"test": 0.5}
@@ -424,7 +426,7 @@ def test_a_changed_part_of_an_experiment_is_refused(tmp_path, monkeypatch):
         run()
 
 
-RESULTS = Path(report.__file__).parent / "results"
+RESULTS = Path(documents.__file__).parents[1] / "results"
 
 
 @pytest.mark.parametrize("name", ["table2_convergence", "table4_homophilic"])
@@ -436,10 +438,10 @@ def test_changed_records_are_reported_or_refused_by_name(name, tmp_path):
     @hypothesis.given(choices=strategies.data())
     def run(choices):
         found = with_changes(
-            lambda _: report.section(tmp_path, name), tmp_path, [path], choices
+            lambda _: documents.section(tmp_path, name), tmp_path, [path], choices
         )
         if found is not None:
-            report.markdown([found])
+            documents.markdown([found])
 
     run()
 
