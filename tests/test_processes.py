@@ -280,7 +280,7 @@ def test_parting_that_fails_or_stops_leaves_no_obstacle(data, tmp_path):
 @pytest.mark.parametrize("flag", ["--seed=1", "--split=0", "--dataset=cora"])
 def test_flags_that_shards_do_not_know_are_refused(flag, tmp_path, capsys):
     assert cli.main(["rp", "--shards", str(tmp_path), flag]) == 2
-    assert "does not go with --shards, whose data set is" in capsys.readouterr().err
+    assert "does not apply to --shards, which has its own" in capsys.readouterr().err
 
 
 def test_hosts_that_are_none_are_refused(monkeypatch):

@@ -1,4 +1,4 @@
-"""`gnnrp partition`: a graph in parts, for several devices or machines."""
+"""`gnnrp partition`: partition a graph for several devices or machines."""
 
 import dataclasses
 from pathlib import Path
@@ -15,33 +15,34 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """Cut the graph of a data set into parts, which `gnnrp rp --shards` computes with.
+    """Partition the graph of a data set, for `gnnrp rp --shards`.
 
-    Each process reads its own part only. Done once, on a machine that holds the graph.
+    Run it once, on a machine that holds the graph; each process then reads its own
+    part only.
     """
 
     parts: int
-    """How many: one for each device."""
+    """Number of parts, one for each device."""
     folder: Path
-    """Where they go; new or empty, and seen by all machines."""
+    """New or empty folder of the parts, shared by all machines."""
     part_of: Path | None = None
-    """A file with a line for each node, its part from 0 on, as METIS and KaHIP write;
-    without it, ranges of about as many entries in an order of small borders."""
-    dataset: str = "sbm"
-    """A name from `gnnrp datasets`."""
+    """File with the part of each node, from 0, one a line, as METIS and KaHIP write;
+    by default, parts are ranges of about as many edges in an order of small borders."""
+    dataset: str = OnData.dataset
+    """Name of the data set; see `gnnrp datasets`."""
     data_dir: Path | None = None
-    """Where the files are; then $GNNRP_DATA and the user cache are searched."""
+    """Folder of the files, searched before $GNNRP_DATA and the user cache."""
     download: bool = True
-    """Fetch missing files into the user cache, checked by SHA-256; OGB's by ogb."""
+    """Download missing files to the user cache, verified by SHA-256; OGB's by ogb."""
     seed: int = 0
-    """Of random splits and of the generated graph."""
+    """Seed of random splits and of the generated graph."""
     quiet: bool = False
-    """No progress."""
+    """Show no progress."""
     debug: bool = False
     """Show the traceback of an error."""
 
     def run(self) -> None:
-        """Load, cut, write, and print what came out."""
+        """Load the data set, write the parts, and print their sizes."""
         from gnnrp.distributed import shards
         from gnnrp.runtime import atomic_files
 
@@ -60,19 +61,19 @@ class Partition:
             table = shards.write(
                 self.folder, dataset, self.parts, part=part, progress=progress
             )
-        entries = table["entries"]
         streams.show(
-            f"{dataset.name}: {self.parts} parts of at most {max(entries):,} entries "
-            f"and {table['rows']:,} rows; {table['rows_moved_a_hop']:,} rows move a hop"
+            f"{dataset.name}: {self.parts} parts of at most {max(table['entries']):,} "
+            f"entries and {table['rows']:,} rows; {table['rows_moved_a_hop']:,} rows "
+            "move per hop"
         )
 
 
 def part_of(path: Path) -> "Int[np.ndarray, ' n']":
-    """Return the part of each node, as a partitioner wrote them.
+    """Return the part of each node from the file of a partitioner.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it has something else than a whole number a line.
+        ValueError: a line is not a whole number.
     """
     from gnnrp.datasets import raw_files, text_tables
 
@@ -87,5 +88,7 @@ def part_of(path: Path) -> "Int[np.ndarray, ' n']":
         msg = f"--part-of: {error}"
         raise ValueError(msg) from error
     except ValueError as error:
-        msg = f"--part-of: {path} must have a node's part, from 0 on, a line ({error})"
+        msg = (
+            f"--part-of: {path} must have the part of a node, from 0, a line ({error})"
+        )
         raise ValueError(msg) from error

@@ -20,7 +20,10 @@ _WAITS = {"SIGKILL": 0.0, "SIGABRT": _GRACE}
 
 
 def run(
-    command: Any, hosts: str, host: int | None, progress: Callable[[int, int], None]
+    command: Any,
+    hosts: str,
+    host: int | None,
+    progress: Callable[[str, int, int], None],
 ) -> Any:
     """Run a command in a worker, in step with those of the other machines.
 
@@ -29,7 +32,7 @@ def run(
             ``partner_seconds``.
         hosts: names of all machines, or "auto".
         host: the index of this one.
-        progress: called with (done, total) in the first process.
+        progress: called with (stage, done, total) in the first process.
 
     Returns:
         The result of ``compute_shards`` in the first process, None in all others.
@@ -63,7 +66,7 @@ class Supervisor:
         command: Any,
         hosts: Hosts | None,
         signals: list[int],
-        progress: Callable[[int, int], None],
+        progress: Callable[[str, int, int], None],
     ) -> None:
         """Listen for partners; start nothing yet.
 

@@ -97,7 +97,7 @@ def _computed(
         own = multihost.free_port() if hosts.index == 0 else 0
         multihost.join(hosts, link.gather(own)[0], seconds)
     return command.compute_shards(
-        settings, lambda done, total: link.send("progress", (done, total))
+        settings, lambda *progress: link.send("progress", progress)
     )
 
 

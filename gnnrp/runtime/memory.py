@@ -39,16 +39,16 @@ def parse(text: str) -> int:
     """Return the bytes of "8GB", "500 MB", "2GiB" or a plain number.
 
     Raises:
-        ValueError: no such size, or none at all.
+        ValueError: it is not a size, or out of range.
     """
     pattern = r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]*)\s*"
     found = re.fullmatch(pattern, str(text), re.IGNORECASE)
     unit = found and _UNITS.get(found[2].upper() or "B")
     size = int(float(found[1]) * unit) if found and unit else 0
-    if size < _LEAST:
+    if not _LEAST <= size <= _UNKNOWN:
         msg = (
-            "a size must be like 8GB, 500MB, 2GiB or a number of bytes, and 1MB or "
-            f"more, got {text!r}"
+            "a size must be like 8GB, 500MB, 2GiB or a number of bytes, from 1MB to "
+            f"4096PiB, got {text!r}"
         )
         raise ValueError(msg)
     return size
