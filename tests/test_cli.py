@@ -116,7 +116,7 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("rp --shards nowhere --split 0", "--split does not apply to --shards"),
         ("rp cora", "cora"),
         ("gntk --depths 0", "depth must be at least 1"),
-        ("gntk --depths", "depths must hold at least one"),
+        ("gntk --depths", "depths must not be empty"),
         ("gntk --depths x", "Error parsing --depths"),
         ("gntk --power 3", "Unrecognized options: --power, 3"),
         ("gntk --activation rleu", "'rleu'"),

@@ -174,7 +174,7 @@ def test_a_run_of_two_processes_that_ends_early_resumes_to_the_same_record(
         processes[1].send_signal(number)
         (status, (line,)), _ = ends(processes)
         assert status == expected
-        assert ("interrupted; kept at " in line) == (status == 130)
+        assert ("interrupted; saved step " in line) == (status == 130)
     again = run(*kept, "--resume")
     for changing in ("seconds", "peak_memory_bytes", "command"):
         del whole[changing], again[changing]
@@ -409,7 +409,7 @@ def test_a_signal_to_one_process_ends_both(
     for found, (line,) in ends(processes):
         assert found == status
         assert re.fullmatch(
-            rf"gnnrp: {word}; kept at \d+ in run/checkpoints; go on by --resume",
+            rf"gnnrp: {word}; saved step \d+ in run/checkpoints; resume by --resume",
             line,
         )
 

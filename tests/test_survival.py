@@ -95,8 +95,8 @@ def test_a_command_goes_on_to_the_same_table(tmp_path, asked):
     assert out == ""
     if asked == signal.SIGINT:
         assert process.returncode == 130
-        assert errors.startswith("gnnrp: interrupted; kept at ")
-        assert errors.endswith(" in run/checkpoints; go on by --resume\n")
+        assert errors.startswith("gnnrp: interrupted; saved step ")
+        assert errors.endswith(" in run/checkpoints; resume by --resume\n")
     _, errors = gnnrp(*flags, *folder, cwd=tmp_path).communicate()
     assert "'run' holds a run; resume it by --resume, or choose another" in errors
     _, errors = gnnrp(
