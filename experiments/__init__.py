@@ -1,1 +1,1 @@
-"""Scripts that measure and reproduce; each runs as ``python -m experiments.NAME``."""
+"""Scripts that measure and reproduce, run as ``python -m experiments.FOLDER.NAME``."""
