@@ -37,9 +37,9 @@ def shown(value: Any) -> str:
     return safe_text.line(" ".join(text.split()), _LONGEST)
 
 
-def _invalid(name: str, expected: str, value: Any, fix: str = "") -> ValueError:
+def _must(expected: str, name: str, value: Any, fix: str = "") -> str:
     hint = f"; {fix}" if fix else ""
-    return ValueError(f"{name} must {expected}, got {shown(value)}{hint}")
+    return f"{name} must {expected}, got {shown(value)}{hint}"
 
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
@@ -52,7 +52,7 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
     if not (isinstance(value, str) and value in allowed):
         near = difflib.get_close_matches(str(value).lower(), allowed, n=1)
         hint = f"did you mean {near[0]!r}?" if near else ""
-        raise _invalid(name, f"be one of {', '.join(allowed)}", value, hint)
+        raise ValueError(_must(f"be one of {', '.join(allowed)}", name, value, hint))
 
 
 def number(name: str, value: Any) -> float:
@@ -64,11 +64,13 @@ def number(name: str, value: Any) -> float:
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     is_scalar = kind in {"i", "u", "f"} and np.ndim(value) == 0
     if isinstance(value, bool) or not (is_scalar or isinstance(value, numbers.Real)):
-        raise _invalid(name, "be a number", value)
+        raise ValueError(_must("be a number", name, value))
     try:
         return float(value)
     except OverflowError:
-        raise _invalid(name, "be a number that a float can hold", value) from None
+        raise ValueError(
+            _must("be a number that a float can hold", name, value)
+        ) from None
 
 
 def at_least(name: str, value: Any, minimum: float) -> None:
@@ -79,7 +81,7 @@ def at_least(name: str, value: Any, minimum: float) -> None:
     """
     number(name, value)
     if not value >= minimum:
-        raise _invalid(name, f"be at least {minimum}", value)
+        raise ValueError(_must(f"be at least {minimum}", name, value))
 
 
 def count(
@@ -92,16 +94,17 @@ def count(
     """
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         value = int(value)
+    number: Any = value
     try:
-        whole = None if isinstance(value, bool) else operator.index(value)
+        whole = None if isinstance(value, bool) else operator.index(number)
     except TypeError:
         whole = None
     if whole is None:
-        raise _invalid(name, "be a whole number", value)
+        raise ValueError(_must("be a whole number", name, value))
     if whole < minimum:
-        raise _invalid(name, f"be at least {minimum}", whole)
+        raise ValueError(_must(f"be at least {minimum}", name, whole))
     if whole > maximum:
-        raise _invalid(name, f"be at most {maximum}", whole)
+        raise ValueError(_must(f"be at most {maximum}", name, whole))
     return whole
 
 
@@ -113,7 +116,7 @@ def inside(name: str, value: Any, low: float, high: float) -> None:
     """
     number(name, value)
     if not low <= value <= high:
-        raise _invalid(name, f"lie in [{low}, {high}]", value)
+        raise ValueError(_must(f"lie in [{low}, {high}]", name, value))
 
 
 def positive(name: str, value: Any) -> None:
@@ -124,7 +127,7 @@ def positive(name: str, value: Any) -> None:
     """
     number(name, value)
     if not 0 < value < np.inf:
-        raise _invalid(name, "be positive and finite", value)
+        raise ValueError(_must("be positive and finite", name, value))
 
 
 def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
@@ -163,7 +166,7 @@ def several(name: str, values: Any) -> list[Any]:
     """
     is_list = isinstance(values, list | tuple | range)
     if not is_list and getattr(values, "ndim", 0) != 1:
-        raise _invalid(name, "be a list, such as [1, 2]", values)
+        raise ValueError(_must("be a list, such as [1, 2]", name, values))
     if not len(values):
         msg = f"{name} must not be empty"
         raise ValueError(msg)
@@ -177,7 +180,7 @@ def function(name: str, value: Any, fix: str = "") -> None:
         TypeError: it cannot.
     """
     if not callable(value):
-        raise TypeError(str(_invalid(name, "be a function", value, fix)))
+        raise TypeError(_must("be a function", name, value, fix))
 
 
 def linear_map(name: str, value: Any) -> None:
@@ -201,7 +204,7 @@ def instance(name: str, value: Any, kind: type, fix: str) -> None:
         TypeError: of another class.
     """
     if not isinstance(value, kind):
-        raise TypeError(str(_invalid(name, f"be a {kind.__name__}", value, fix)))
+        raise TypeError(_must(f"be a {kind.__name__}", name, value, fix))
 
 
 def shape(name: str, array: npt.ArrayLike, expected: tuple[int, ...]) -> None:
