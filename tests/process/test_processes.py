@@ -215,7 +215,7 @@ def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):
         shards.read(tmp_path / "one")
     shards.write(tmp_path / "two", data, 2)
     with pytest.raises(
-        ValueError, match=r"is of 2 parts, and there are 1 device\(s\) in 1"
+        ValueError, match=r"has 2 parts, and there are 1 device\(s\) in 1"
     ):
         shards.read(tmp_path / "two")
     with pytest.raises(ValueError, match="holds no parts of a graph, or they are"):

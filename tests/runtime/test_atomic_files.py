@@ -216,9 +216,8 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_last_one_in_use(on_small_disk
     )
     done = on_small_disk(code)
     assert done.stdout.startswith("the checkpoint run/2 ")
-    assert (
-        "cannot be written (No space left on device); make room, and resume" in done.stdout
-    )
+    reason = "cannot be written (No space left on device); make room, and resume"
+    assert reason in done.stdout
     assert done.stderr == "left ['1']\n"
 
 
