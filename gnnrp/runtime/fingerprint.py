@@ -71,8 +71,8 @@ def identify(
             if name not in named:
                 msg = (
                     f"{name} is or holds {error}, which cannot be compared with that "
-                    "of an earlier run in the folder; import it from a module, or "
-                    f'name it by {argument}={{"{name}": "..."}}'
+                    "of an earlier run in the folder; use one that can be imported "
+                    f'from a module, or name it by {argument}={{"{name}": "..."}}'
                 )
                 raise TypeError(msg) from None
             identity[name] = {"named": named[name]}
