@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import stat
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -50,9 +49,9 @@ def given(command: Any, settings: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-@dataclasses.dataclass(frozen=True)
-class OnData:
-    """Flags of the commands that run on a data set."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FromData:
+    """Flags of the commands that load a data set."""
 
     dataset: str = "sbm"
     """Name of the data set; see `gnnrp datasets`."""
@@ -60,10 +59,62 @@ class OnData:
     """Folder of the files, searched before $GNNRP_DATA and the user cache."""
     download: bool = True
     """Download missing files to the user cache, verified by SHA-256; OGB's by ogb."""
-    split: Annotated[int | None, setting(int, "(default: all)")] = None
-    """Index of a single split to run, from 0."""
     seed: int = 0
     """Seed of random splits and of the generated graph."""
+    quiet: bool = False
+    """Show no progress."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+    def check_dataset(self) -> None:
+        """Refuse an unknown data set, and --data-dir for the generated one.
+
+        Raises:
+            ValueError: either of these.
+        """
+        from gnnrp import datasets
+        from gnnrp.runtime import checks
+
+        checks.one_of("dataset", self.dataset, datasets.names())
+        if self.dataset == "sbm" and self.data_dir is not None:
+            msg = (
+                "--data-dir does not apply to the generated data set 'sbm'; choose "
+                "another one by --dataset"
+            )
+            raise ValueError(msg)
+
+    def max_bytes(self) -> int | None:
+        """Return the memory limit; None: that of the machine."""
+        return None
+
+    def load_dataset(self) -> Any:
+        """Load the data set, and report deviations from the paper's statistics."""
+        from gnnrp import datasets
+
+        check_device()  # before files are downloaded and read
+        dataset = datasets.load(
+            self.dataset,
+            self.data_dir,
+            download=self.download,
+            seed=self.seed,
+            progress=not self.quiet,
+            max_bytes=self.max_bytes(),
+        )
+        for name, (here, there) in datasets.differing(dataset).items():
+            if name != "num_features" or dataset.features is not None:
+                streams.tell(
+                    f"gnnrp: {dataset.name} has {here:,} {name.removeprefix('num_')} "
+                    f"here and {there:,} in the paper; the files may be incomplete"
+                )
+        return dataset
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnData(FromData):
+    """Flags of the commands that run on a data set."""
+
+    split: Annotated[int | None, setting(int, "(default: all)")] = None
+    """Index of a single split to run, from 0."""
     json: bool = False
     """Print one JSON object, and nothing else, on standard output."""
     plot: Path | None = None
@@ -79,10 +130,6 @@ class OnData:
     """Memory limit, such as `8GB`; a run that does not fit is refused."""
     compilation_cache: bool = True
     """Save compiled functions in the user cache, which makes the next run faster."""
-    quiet: bool = False
-    """Show no progress."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def max_bytes(self) -> int | None:
         """Return --max-memory in bytes, None without it.
@@ -104,42 +151,11 @@ class OnData:
         """Return the options of a run."""
         return Options(max_bytes=self.max_bytes(), progress=progress)
 
-    def check_dataset(self) -> None:
-        """Refuse an unknown data set, and --data-dir for the generated one.
-
-        Raises:
-            ValueError: either of these.
-        """
-        from gnnrp import datasets
-        from gnnrp.runtime import checks
-
-        checks.one_of("dataset", self.dataset, datasets.names())
-        if self.dataset == "sbm" and self.data_dir is not None:
-            msg = (
-                "--data-dir does not apply to the generated data set 'sbm'; choose "
-                "another one by --dataset"
-            )
-            raise ValueError(msg)
-
     def load_dataset(self) -> Any:
-        """Load the data set, and report deviations from the paper's statistics."""
+        """Load the data set, and select --split."""
         from gnnrp import datasets
 
-        check_device()  # before files are downloaded and read
-        dataset = datasets.load(
-            self.dataset,
-            self.data_dir,
-            download=self.download,
-            seed=self.seed,
-            progress=not self.quiet,
-            max_bytes=self.max_bytes(),
-        )
-        for name, (here, there) in datasets.differing(dataset).items():
-            if name != "num_features" or dataset.features is not None:
-                streams.tell(
-                    f"gnnrp: {dataset.name} has {here:,} {name.removeprefix('num_')} "
-                    f"here and {there:,} in the paper; the files may be incomplete"
-                )
+        dataset = super().load_dataset()
         split = self.split
         return dataset if split is None else datasets.with_split(dataset, split)
 
@@ -190,7 +206,7 @@ def check_device() -> None:
         raise ValueError(msg) from error
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Kept(OnData):
     """Flags of the commands whose runs can be resumed."""
 
@@ -256,7 +272,9 @@ def target_path(path: Path | None, default: str, *, quiet: bool) -> Path | None:
         return None
     path = Path(default) if path is None else path
     try:
-        path, reason = _figure_path(path)
+        if path.is_symlink():
+            path = Path(os.path.realpath(path))
+        reason = _figure_obstacle(path)
     except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of links
         reason = getattr(error, "strerror", None) or str(error)
     if reason:
@@ -265,25 +283,19 @@ def target_path(path: Path | None, default: str, *, quiet: bool) -> Path | None:
     return path
 
 
-def _figure_path(path: Path) -> tuple[Path, str | None]:
-    """Return the path behind symbolic links, and why no figure can be written there."""
+def _figure_obstacle(path: Path) -> str | None:
     from gnnrp.runtime import atomic_files
 
-    if path.is_symlink():
-        path = Path(os.path.realpath(path))
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        mode = None
-    if path.suffix != ".png" and not path.is_dir():
-        return path, "its name must end in .png"
-    if not path.parent.is_dir():
-        return path, "its folder does not exist"
-    if mode is not None and not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-        return path, f"it is {'a loop of links' if stat.S_ISLNK(mode) else kind}"
-    if mode is not None and not os.access(path, os.W_OK):
-        return path, "it may not be written"
-    if error := atomic_files.obstacle(path.parent):
-        return path, f"its folder cannot be written ({error.strerror})"
-    return path, None
+    is_there = path.exists()
+    for is_wrong, reason in (
+        (path.is_dir(), "it is a folder"),
+        (path.suffix != ".png", "its name must end in .png"),
+        (not path.parent.is_dir(), "its folder does not exist"),
+        (path.is_symlink(), "it is a loop of symbolic links"),
+        (is_there and not path.is_file(), "it is not a regular file"),
+        (is_there and not os.access(path, os.W_OK), "it may not be written"),
+    ):
+        if is_wrong:
+            return reason
+    error = atomic_files.obstacle(path.parent)
+    return error and f"its folder cannot be written ({error.strerror})"

@@ -13,7 +13,7 @@ QUICK = {"num_steps": 2000, "every": 500, "num_graphs": 5}
 _Flags = flags_of(NTKSettings, exclude=("row_normalize", "seed"))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Ntk(_Flags, Kept):
     """Train a GCN and track its tangent kernel, on many graphs at the same weights.
 

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnrp.commands._shared import OnData
+from gnnrp.commands._shared import FromData
 from gnnrp.runtime import streams
 from gnnrp.runtime.progress import Bar
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
 
-@dataclasses.dataclass(frozen=True)
-class Partition:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Partition(FromData):
     """Partition the graph of a data set, for `gnnrp rp --shards`.
 
     Run it once, on a machine that holds the graph; each process then reads its own
@@ -27,36 +27,17 @@ class Partition:
     """New or empty folder of the parts, shared by all machines."""
     part_of: Path | None = None
     """File with the part of each node, from 0, one a line, as METIS and KaHIP write;
-    by default, parts are ranges of about as many edges in an order of small borders."""
-    dataset: str = OnData.dataset
-    """Name of the data set; see `gnnrp datasets`."""
-    data_dir: Path | None = None
-    """Folder of the files, searched before $GNNRP_DATA and the user cache."""
-    download: bool = True
-    """Download missing files to the user cache, verified by SHA-256; OGB's by ogb."""
-    seed: int = 0
-    """Seed of random splits and of the generated graph."""
-    quiet: bool = False
-    """Show no progress."""
-    debug: bool = False
-    """Show the traceback of an error."""
+    by default, ranges of about as many edges in an order of small borders."""
 
     def run(self) -> None:
         """Load the data set, write the parts, and print their sizes."""
         from gnnrp.distributed import shards
         from gnnrp.runtime import atomic_files
 
-        data = OnData(
-            self.dataset,
-            self.data_dir,
-            self.download,
-            seed=self.seed,
-            quiet=self.quiet,
-        )
-        data.check_dataset()
+        self.check_dataset()
         part = None if self.part_of is None else part_of(self.part_of)
         atomic_files.try_folder(self.folder)
-        dataset = data.load_dataset()
+        dataset = self.load_dataset()
         with Bar(quiet=self.quiet) as progress:
             table = shards.write(
                 self.folder, dataset, self.parts, part=part, progress=progress

@@ -18,7 +18,7 @@ _OF_SHARDS = {"json", "max_memory", "compilation_cache", "quiet", "debug"}
 _Flags = flags_of(RPSettings, exclude=("row_normalize",))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Rp(_Flags, Kept):
     """Run residual propagation and its baselines on one data set.
 
