@@ -24,6 +24,7 @@ from gnnrp.datasets import csr, raw_files
 from gnnrp.distributed import _part_checks, partitioning
 from gnnrp.distributed.matrix import Block
 from gnnrp.runtime import atomic_files, checkpoints, checks, interrupts, json_files
+from gnnrp.runtime.atomic_files import refuse
 from gnnrp.types import Split
 
 FORMAT = 3
@@ -139,15 +140,12 @@ def read_table(folder: Path) -> dict[str, Any]:
 
 def _checked_table(table: Any) -> dict[str, Any]:
     if table["format"] != FORMAT:
-        msg = f"its format is {checks.shown(table['format'])}, not {FORMAT}"
-        raise ValueError(msg)
+        refuse(f"its format is {checks.shown(table['format'])}, not {FORMAT}")
     if table["sha256"] != digest(table):
-        msg = "its sha256 is not that of its content"
-        raise ValueError(msg)
+        refuse("its sha256 is not that of its content")
     for name, kind in _KINDS.items():
         if type(table[name]) is not kind:
-            msg = f"{name} is {checks.shown(table[name])}"
-            raise ValueError(msg)
+            refuse(f"{name} is {checks.shown(table[name])}")
     num_parts = len(table["parts"])
     metrics.by_name(table["metric"])
     checks.one_of("dtype", table["dtype"], ("float32", "float64"))
@@ -155,25 +153,23 @@ def _checked_table(table: Any) -> dict[str, Any]:
         checks.count(name, table[name], 1)
     for name, kind in (("parts", str), ("entries", int), ("node_sums", list)):
         if [type(each) for each in table[name]] != [kind] * num_parts or not num_parts:
-            msg = f"{name} does not have one value for each of {num_parts} part(s)"
-            raise ValueError(msg)
+            refuse(f"{name} does not have one value for each of {num_parts} part(s)")
     for entries in table["entries"]:
         checks.count("entries", entries, 0, np.iinfo(np.int64).max)
     if not all(type(x) is str for pair in table["files"].items() for x in pair):
-        msg = "files does not map names to digests"
-        raise ValueError(msg)
+        refuse("files does not map names to digests")
     sums = [
         sum(each) % _part_checks.PRIME for each in zip(*table["node_sums"], strict=True)
     ]
     if sums != _part_checks.all_node_sums(table["num_nodes"]):
-        msg = f"node_sums are not those of {table['num_nodes']} nodes, each in one part"
-        raise ValueError(msg)
+        refuse(
+            f"node_sums are not those of {table['num_nodes']} nodes, each in one part"
+        )
     rounds = partitioning.parse_rounds(table["rounds"], num_parts)
     if set(table["borders"]) != {
         f"{p}-{q}" for p, q in partitioning.exchanges(rounds, num_parts)
     }:
-        msg = "borders are not those of the rounds"
-        raise ValueError(msg)
+        refuse("borders are not those of the rounds")
     return table | {"rounds": rounds}
 
 
@@ -193,8 +189,7 @@ def read_part(
     except (OSError, ValueError):
         sha256 = None
     if sha256 != table["parts"][part]:
-        msg = f"{path} is missing or damaged; copy it again, or make the parts anew"
-        raise ValueError(msg)
+        refuse(f"{path} is missing or damaged; copy it again, or make the parts anew")
     with _reading(path):
         _check_size(path, part, table)
         arrays = raw_files.members(path, _MEMBERS)
@@ -206,11 +201,9 @@ def read_part(
         _part_checks.check_nodes(arrays, table["num_nodes"], table["metric"])
         blank = arrays["nodes"] < 0
         if (filled := blank & _filled(block)).any():
-            msg = f"row {_part_checks.first(filled)} has entries but no node"
-            raise ValueError(msg)
+            refuse(f"row {_part_checks.first(filled)} has entries but no node")
         if _part_checks.node_sums(arrays["nodes"]) != table["node_sums"][part]:
-            msg = "its nodes are not those that were put into it"
-            raise ValueError(msg)
+            refuse("its nodes are not those that were put into it")
     return block, arrays
 
 
@@ -264,8 +257,7 @@ def _check_size(path: Path, part: int, table: dict[str, Any]) -> None:
     with zipfile.ZipFile(path) as archive:
         size = sum(each.file_size for each in archive.infolist())
     if size > allowed:
-        msg = f"it unpacks to {size} bytes, and its table allows {allowed}"
-        raise ValueError(msg)
+        refuse(f"it unpacks to {size} bytes, and its table allows {allowed}")
 
 
 def _check_arrays(
@@ -273,8 +265,7 @@ def _check_arrays(
 ) -> None:
     rows = table["rows"]
     if arrays["nodes"].shape != (rows,):
-        msg = f"it has {len(arrays['nodes'])} rows, and {rows} are stated"
-        raise ValueError(msg)
+        refuse(f"it has {len(arrays['nodes'])} rows, and {rows} are stated")
     masks = dict.fromkeys(Split._fields, (table["num_splits"], rows))
     shapes = {
         "data": (table["entries"][part],),
@@ -283,12 +274,10 @@ def _check_arrays(
     }
     for name, shape in (shapes | masks).items():
         if arrays[name].shape != shape:
-            msg = f"{name} has shape {arrays[name].shape}, and {shape} is stated"
-            raise ValueError(msg)
+            refuse(f"{name} has shape {arrays[name].shape}, and {shape} is stated")
     for name, dtype in (_DTYPES | {"data": table["dtype"]}).items():
         if name in arrays and arrays[name].dtype != dtype:
-            msg = f"{name} is {arrays[name].dtype}, and must be {dtype}"
-            raise ValueError(msg)
+            refuse(f"{name} is {arrays[name].dtype}, and must be {dtype}")
 
 
 def _check_block(block: Block, part: int, table: dict[str, Any]) -> None:
@@ -300,20 +289,17 @@ def _check_block(block: Block, part: int, table: dict[str, Any]) -> None:
         received = sum(each.rows for each in rounds)
         fits = send is not None and len(send) == received and _are_ids(send, rows)
     if not fits:
-        msg = "what it sends does not fit the rounds that are stated"
-        raise ValueError(msg)
+        refuse("what it sends does not fit the rounds that are stated")
     if block.width != rows + received + 1:
-        msg = f"it takes {block.width} rows, and {rows + received + 1} are there"
-        raise ValueError(msg)
+        refuse(f"it takes {block.width} rows, and {rows + received + 1} are there")
     csr.check(block.data, block.indices, block.pointers, (rows, block.width))
     digests = _part_checks.border_digests(block, part, num_parts, rows, rounds)
     for other, sha256 in digests.items():
         if table["borders"][border(part, other)] != sha256:
-            msg = (
+            refuse(
                 f"its entries with part {other} are not those of the other side; the "
                 "matrix must be symmetric"
             )
-            raise ValueError(msg)
 
 
 def _are_ids(values: np.ndarray, size: int) -> bool:

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from gnnrp.distributed.matrix import Block
 from gnnrp.distributed.partitioning import Round
+from gnnrp.runtime.atomic_files import refuse
 from gnnrp.types import Split
 
 PRIME = (1 << 31) - 1  # products of two residues fit int64
@@ -34,24 +35,21 @@ def check_nodes(arrays: dict[str, np.ndarray], num_nodes: int, metric: str) -> N
     nodes, masks = arrays["nodes"], {name: arrays[name] for name in Split._fields}
     outside = (nodes < -1) | (nodes >= num_nodes)
     if outside.any():
-        msg = f"node {nodes[first(outside)]} is none of {num_nodes} nodes"
-        raise ValueError(msg)
+        refuse(f"node {nodes[first(outside)]} is none of {num_nodes} nodes")
     ids, counts = np.unique(nodes[nodes >= 0], return_counts=True)
     if (counts > 1).any():
-        msg = f"node {ids[first(counts > 1)]} is in it twice"
-        raise ValueError(msg)
+        refuse(f"node {ids[first(counts > 1)]} is in it twice")
     for name, mask in masks.items():
         if (bytes_of := mask.view(np.uint8)).size and bytes_of.max() > 1:
-            msg = f"the {name} mask has a byte of {bytes_of.max()}, not 0 or 1"
-            raise ValueError(msg)
+            refuse(f"the {name} mask has a byte of {bytes_of.max()}, not 0 or 1")
         if (blank := mask.any(axis=0) & (nodes < 0)).any():
-            msg = f"row {first(blank)} is in the {name} mask but has no node"
-            raise ValueError(msg)
+            refuse(f"row {first(blank)} is in the {name} mask but has no node")
     for name in ("val", "test"):
         both = np.any(masks["train"] & masks[name], axis=0)
         if both.any():
-            msg = f"node {nodes[first(both)]} is in both the train and the {name} mask"
-            raise ValueError(msg)
+            refuse(
+                f"node {nodes[first(both)]} is in both the train and the {name} mask"
+            )
     used = np.any([mask.any(axis=0) for mask in masks.values()], axis=0)
     _check_targets(arrays["targets"], nodes, used, metric)
 
@@ -65,20 +63,18 @@ def _check_targets(
     if wrong.any():
         row, column = (int(x) for x in np.argwhere(wrong)[0])
         also = " or nan" if metric == "roc_auc" else ""
-        msg = (
+        refuse(
             f"targets[{row}, {column}] must be 0 or 1{also}, got {targets[row, column]}"
         )
-        raise ValueError(msg)
     if metric == "roc_auc":
         return
     classes = targets.sum(axis=1)
     wrong = (classes > 1) | (used & (classes != 1)) | ((nodes < 0) & (classes > 0))
     if wrong.any():
         row = first(wrong)
-        msg = (
+        refuse(
             f"row {row} of targets has {classes[row]:g} classes, for node {nodes[row]}"
         )
-        raise ValueError(msg)
 
 
 def node_sums(nodes: Int[np.ndarray, " r"]) -> list[int]:
@@ -143,8 +139,7 @@ def border_digests(
             row, column = column, row
         digests[other] = _digest(row, column, between.data)
     if left:
-        msg = f"{left} entries are in columns that no part sends"
-        raise ValueError(msg)
+        refuse(f"{left} entries are in columns that no part sends")
     return digests
 
 
@@ -152,26 +147,23 @@ def _without_padding(block: Block, rows: int) -> scipy.sparse.csr_array:
     data, last = block.data, block.width - 1
     if data.size and not (data.min() >= 0 and data.max() <= 1):  # NaN too
         at = int(np.argmin((data >= 0) & (data <= 1)))
-        msg = f"data[{at}] must lie in [0, 1], got {data[at]}"
-        raise ValueError(msg)
+        refuse(f"data[{at}] must lie in [0, 1], got {data[at]}")
     start = block.pointers[-2]
     filled = np.flatnonzero(block.indices[start:] != last)
     count = int(start + filled[-1] + 1 if len(filled) else start)
     if data[count:].any():
         at = count + first(data[count:] != 0)
-        msg = f"data[{at}] is {data[at]} in the column of padding"
-        raise ValueError(msg)
+        refuse(f"data[{at}] is {data[at]} in the column of padding")
     pointers = np.append(block.pointers[:-1], np.asarray(count, block.pointers.dtype))
     parts = (data[:count], block.indices[:count], pointers)
     csr = scipy.sparse.csr_array(parts, (rows, block.width))
     if not csr.has_canonical_format:
         row = np.repeat(np.arange(rows), np.diff(pointers))
         at = first((np.diff(row) == 0) & (np.diff(parts[1]) <= 0))
-        msg = (
+        refuse(
             f"row {row[at]} has column {parts[1][at + 1]} after {parts[1][at]}; the "
             "columns of a row must ascend"
         )
-        raise ValueError(msg)
     return csr
 
 
@@ -187,11 +179,10 @@ def _exchanged_sides(
         if segment[count:].any() or (segment.any() and not targets):
             wrong = segment[count:] if targets else segment
             at = start + (count if targets else 0) + first(wrong != 0)
-            msg = (
+            refuse(
                 f"send[{at}] is {block.send[at]}; the rows for a part must ascend, and "
                 "zeros follow"
             )
-            raise ValueError(msg)
         sent |= dict.fromkeys(targets, segment[:count])
         for source, to in pairs:
             if to == part:
@@ -213,11 +204,10 @@ def _position(
     position = np.minimum(np.searchsorted(sent, row), max(0, len(sent) - 1))
     wrong = sent[position] != row if len(sent) else np.ones(len(row), bool)
     if wrong.any():
-        msg = (
+        refuse(
             f"row {row[first(wrong)]} has an entry in a column of part {other}, but is "
             "not among the rows for it; the matrix must be symmetric"
         )
-        raise ValueError(msg)
     return position
 
 
@@ -231,10 +221,9 @@ def _check_symmetric(csr: scipy.sparse.csr_array) -> None:
     wrong = (csr - turned).tocoo()
     wrong.eliminate_zeros()
     where = f"row {wrong.row[0]} and column {wrong.col[0]}" if wrong.nnz else "a row"
-    msg = (
+    refuse(
         f"the entry of {where} differs from its transpose; the matrix must be symmetric"
     )
-    raise ValueError(msg)
 
 
 def _digest(

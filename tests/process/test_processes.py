@@ -241,7 +241,7 @@ def test_nodes_stand_in_the_parts_that_a_file_names(data, tmp_path, capsys):
         ("0\n1\n", "part must have shape (2000,), got (2,)"),
         ("3\n" * 2000, "the greatest part of a node must be at most 2, got 3"),
         ("-1\n" * 2000, "the least part of a node must be at least 0, got -1"),
-        ("0.5\n" * 2000, "must have a node's part, from 0 on, a line (not every line"),
+        ("0.5\n" * 2000, "must have the part of a node, from 0, a line (not every line"),
     ],
 )
 def test_a_file_that_names_no_parts_is_refused(text, message, tmp_path, capsys):
