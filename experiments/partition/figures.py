@@ -1,4 +1,4 @@
-"""The figures of ``partition_study``: rows moved, seconds of a hop, a larger graph."""
+"""Figures of ``partition_study``: rows moved, seconds of a hop, ogbn-papers100M."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ def figures(graphs: dict[str, Any], measured: dict[str, Any]) -> dict[str, Figur
     """Return the figures by name.
 
     Args:
-        graphs: of the record's result, those that were parted.
-        measured: of the record.
+        graphs: the partitioned graphs of the result.
+        measured: measured values of the record.
     """
     moved, times = {}, {}
     for name, graph in graphs.items():
@@ -35,7 +35,7 @@ def figures(graphs: dict[str, Any], measured: dict[str, Any]) -> dict[str, Figur
 def _seconds(
     name: str, method: str, parts: list[int], predicted: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return two panels of a graph, each with a line a link."""
+    """Return two panels for a graph, each with one line per link."""
     return {
         f"{name}, {method}: seconds of a hop{title}": {
             f"{gigabits} Gbit/s": {1: predicted["one host"]}
