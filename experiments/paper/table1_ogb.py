@@ -33,6 +33,7 @@ from experiments.paper import table4_homophilic, trained
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.models import training
 from gnnrp.propagation import label, maps, residual, similarity
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import presets, records
 from gnnrp.studies import rp as rp_study
@@ -90,7 +91,7 @@ def panel(
 ) -> dict[str, Any]:
     """Return the scores on a dataset and the measurements."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    rp = rp_study.run(data, plain(data.name), progress=progress)
+    rp = rp_study.run(data, plain(data.name), options=Options(progress=progress))
     networks = train(data, config, progress)
     lines = table4_homophilic.LINES_ALONE
     found = networks | table4_homophilic.without_weights(rp.record, lines)
