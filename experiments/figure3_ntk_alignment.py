@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from experiments import published, reproduction
 from gnnrp import datasets, plotting
 from gnnrp.datasets import sbm
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 
 QUICK = {"num_steps": 500, "every": 250, "num_graphs": 3}
@@ -55,7 +56,9 @@ def panel(
     family = None
     if data.name == "sbm":
         family = lambda share: sbm.generate(config.seed, homophilic_fraction=share)  # noqa: E731
-    found = ntk_study.run(data, settings, family=family, progress=progress)
+    found = ntk_study.run(
+        data, settings, options=Options(progress=progress), family=family
+    )
     names = ("dataset", "settings", "synthetic", "graphs", "rows", "claims", "diverged")
     return {name: found[name] for name in names}
 

@@ -29,6 +29,7 @@ from experiments import common, published, reproduction, table4_homophilic, trai
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.models import training
 from gnnrp.propagation import label, maps, residual, similarity
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import presets, records
 from gnnrp.studies import rp as rp_study
@@ -88,7 +89,7 @@ def panel(
 ) -> dict[str, Any]:
     """Return the scores on a data set, and what was measured."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    rp = rp_study.run(data, plain(data.name), progress=progress)
+    rp = rp_study.run(data, plain(data.name), options=Options(progress=progress))
     networks = train(data, config, progress)
     lines = table4_homophilic.LINES_ALONE
     found = networks | table4_homophilic.without_weights(rp.record, lines)

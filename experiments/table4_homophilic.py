@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from experiments import published, reproduction, trained
 from gnnrp import datasets
+from gnnrp.runtime.options import Options
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
 
@@ -79,7 +80,7 @@ def column(
     """Return the scores of RP, what needs no features, and each network."""
     has_features = data.features is not None
     settings = presets.settings(data.name, has_features=has_features)
-    record = rp_study.run(data, settings, progress=progress).record
+    record = rp_study.run(data, settings, options=Options(progress=progress)).record
     networks: dict[str, Any] = dict.fromkeys(config.models, published.FEATURELESS)
     if not has_features:
         alone = without_weights(record, LINES_ALONE)

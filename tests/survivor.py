@@ -21,6 +21,7 @@ from gnnrp.datasets import sbm
 from gnnrp.models import gnn, training
 from gnnrp.propagation import residual, similarity, sweep
 from gnnrp.runtime import atomic_files
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import records
 from gnnrp.types import Split
@@ -88,10 +89,12 @@ def trained(folder):
         jax.random.split(jax.random.key(0), 2),
         num_steps=400,
         every=10,
-        folder=folder,
-        settings={"optimizer": ["adam", 1e-2]},
-        checkpoint_seconds=0,
-        progress=slowly(folder.name),
+        options=Options(
+            folder=folder,
+            metadata={"optimizer": ["adam", 1e-2]},
+            checkpoint_seconds=0,
+            progress=slowly(folder.name),
+        ),
     )
     leaves = jax.tree.leaves((found.params, found.state.params))
     return {str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)}
@@ -106,9 +109,11 @@ def tracked(folder):
     made = ntk_study.run(
         DATA,
         settings,
-        folder=folder,
-        checkpoint_seconds=0,
-        progress=lambda *_: time.sleep(0.01),
+        options=Options(
+            folder=folder,
+            checkpoint_seconds=0,
+            progress=lambda *_: time.sleep(0.01),
+        ),
     )
     return {"rows": np.array(json.dumps(made["rows"]))}
 

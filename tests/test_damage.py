@@ -20,6 +20,7 @@ from gnnrp.datasets import sbm
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import residual, similarity, sweep
 from gnnrp.runtime import _orbax, atomic_files, checkpoints
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 
 
@@ -88,10 +89,10 @@ def trained(folder):
         jax.random.split(jax.random.key(0), 2),
         num_steps=30,
         every=5,
-        folder=folder,
-        settings={"optimizer": "sgd"},
-        checkpoint_seconds=0,
         callback=stopping(5),
+        options=Options(
+            folder=folder, metadata={"optimizer": "sgd"}, checkpoint_seconds=0
+        ),
     )
 
 
@@ -103,9 +104,8 @@ def tracked(folder):
         if what == "kernels at step 20":
             raise Stop
 
-    ntk_study.run(
-        data, settings, folder=folder, checkpoint_seconds=0, progress=progress
-    )
+    options = Options(folder=folder, checkpoint_seconds=0, progress=progress)
+    ntk_study.run(data, settings, options=options)
 
 
 KINDS = {

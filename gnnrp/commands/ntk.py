@@ -11,6 +11,7 @@ from gnnrp.commands._shared import (
     target_path,
 )
 from gnnrp.runtime import json_files, streams
+from gnnrp.runtime.options import Options
 from gnnrp.runtime.progress import Bar
 
 Manner = Literal["directed", "undirected"]
@@ -73,10 +74,12 @@ class Ntk(Kept):
                 dataset,
                 settings,
                 family=mixed if dataset.name == "sbm" else None,
-                folder=self.folder,
-                checkpoint_seconds=self.checkpoint_seconds,
-                max_bytes=max_bytes,
-                progress=progress,
+                options=Options(
+                    folder=self.folder,
+                    checkpoint_seconds=self.checkpoint_seconds,
+                    max_bytes=max_bytes,
+                    progress=progress,
+                ),
             )
         streams.show(
             json_files.dumps(record) if self.json else tables.of_tracking(record)

@@ -19,6 +19,7 @@ from gnnrp.commands._shared import (
     target_path,
 )
 from gnnrp.runtime import json_files, streams
+from gnnrp.runtime.options import Options
 from gnnrp.runtime.progress import Bar
 from gnnrp.studies import sharded_rp
 
@@ -107,11 +108,13 @@ class Rp(Kept):
             result = rp_study.run(
                 dataset,
                 settings,
+                options=Options(
+                    folder=self.folder and self.folder / CHECKPOINTS,
+                    checkpoint_seconds=self.checkpoint_seconds,
+                    max_bytes=max_bytes,
+                    progress=progress,
+                ),
                 load_seconds=loaded,
-                folder=self.folder and self.folder / CHECKPOINTS,
-                checkpoint_seconds=self.checkpoint_seconds,
-                max_bytes=max_bytes,
-                progress=progress,
             )
         record = result.record
         for warning in tables.warnings(record, dataset):

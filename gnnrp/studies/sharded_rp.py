@@ -70,7 +70,7 @@ def run(
         )
     ran = time.perf_counter() - began - loaded - setup
     seconds = {"load": loaded, "setup": setup, "run": ran}
-    made = records.make(parts, settings, found, {}, seconds)
+    made = records.from_trajectory(parts, settings, found, {}, seconds)
     return made | {
         "parts": len(jax.devices()),
         "processes": jax.process_count(),
