@@ -17,10 +17,10 @@ DIGITS = 24  # binary digits of a probability, as many as float32 has
 def sample_mask(
     key: Shaped[Array, "..."], probability: float, shape: tuple[int, ...]
 ) -> Bool[Array, "..."]:
-    """Sample independent booleans that are true with the given probability.
+    """Sample independent booleans that are true with a probability.
 
     Comparing a uniform number with the probability costs a random word per entry. Here
-    a word serves 32 entries per binary digit: from the least significant digit on,
+    a word yields a binary digit of 32 entries: from the least significant one on,
     p <- (digit + p) / 2 is ``or`` with a random bit if the digit is 1, else ``and``.
 
     Args:

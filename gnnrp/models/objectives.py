@@ -72,7 +72,8 @@ def sgd(
         ValueError: a number is out of range.
     """
     checks.inside("momentum", momentum, 0, 1)
-    return _build(_sgd, learning_rate, weight_decay, float(momentum))
+    momentum = float(momentum)
+    return _with_decay(optax.sgd, learning_rate, weight_decay, momentum or None)
 
 
 def adam(
@@ -87,7 +88,7 @@ def adam(
     Raises:
         ValueError: a number is out of range.
     """
-    return _build(_adam, learning_rate, weight_decay)
+    return _with_decay(optax.adam, learning_rate, weight_decay)
 
 
 def are_weights(params: Any) -> Any:
@@ -95,36 +96,26 @@ def are_weights(params: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
-def _build(
-    optimizer: Callable, learning_rate: Any, weight_decay: float, *more: float
+def _with_decay(
+    optimizer: Callable, learning_rate: Any, weight_decay: float, *settings: Any
 ) -> optax.GradientTransformation:
     checks.inside("weight_decay", weight_decay, 0, 1)
-    weight_decay = float(weight_decay)
     if callable(learning_rate) or isinstance(learning_rate, jax.Array):
-        return optimizer(learning_rate, weight_decay, *more)
+        return _chain(optimizer, learning_rate, weight_decay, *settings)
     checks.positive("learning_rate", learning_rate)
-    return _cached(optimizer, float(learning_rate), weight_decay, *more)
+    return _cached_chain(
+        optimizer, float(learning_rate), float(weight_decay), *settings
+    )
 
 
-@functools.cache
-def _cached(optimizer: Callable, *settings: float) -> optax.GradientTransformation:
-    return optimizer(*settings)
-
-
-def _sgd(
-    learning_rate: Any, weight_decay: float, momentum: float
+def _chain(
+    optimizer: Callable, learning_rate: Any, weight_decay: float, *settings: Any
 ) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.add_decayed_weights(weight_decay, mask=are_weights),
-        optax.sgd(learning_rate, momentum=momentum or None),
-    )
+    decay = optax.add_decayed_weights(weight_decay, mask=are_weights)
+    return optax.chain(decay, optimizer(learning_rate, *settings))
 
 
-def _adam(learning_rate: Any, weight_decay: float) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.add_decayed_weights(weight_decay, mask=are_weights),
-        optax.adam(learning_rate),
-    )
+_cached_chain = functools.cache(_chain)
 
 
 def _masked(

@@ -294,8 +294,7 @@ def _as_argument(data: Data) -> Data:
     return data._replace(matrix=tracing.as_argument(data.matrix))
 
 
-_seed_axes: Any = State
-_STATE_AXES = _seed_axes(0, 0, 0, 0, None)  # seeds share t
+_STATE_AXES = State(0, 0, 0, 0, None)  # pyright: ignore[reportArgumentType]
 
 
 def _data_axes(data: Data) -> Any:

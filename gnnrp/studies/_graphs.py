@@ -94,34 +94,38 @@ def check_memory(
 
 
 def build(
-    raw: list[scipy.sparse.csr_array],
-    kept: list[float],
     dataset: Dataset,
     x: Any,
+    num_graphs: int,
     *,
     depth: int,
-    synthetic: bool,
+    family: Family | None,
+    seed: int,
+    manner: str,
     hold: bool,
 ) -> list[Graph]:
     """Return the graphs with the union of their edges, so that all share one trace.
 
     Args:
-        raw: W of each graph.
-        kept: share of its edges.
-        dataset: of the labels.
+        dataset: of edges and labels.
         x: inputs.
+        num_graphs: from all (homophilic) edges to none.
         depth: L.
-        synthetic: each graph has its own A^{2L}, instead of that of the first.
+        family: of synthetic graphs, each with its own A^{2L}; thinned graphs of the
+            data set all have that of the first.
+        seed: of thinning.
+        manner: of thinning.
         hold: store the Gram matrix of each graph's inputs.
     """
+    shares = [float(share) for share in np.linspace(1, 0, num_graphs)]
+    raw = raw_graphs(dataset, shares, family=family, seed=seed, manner=manner)
     normalized = [graph.normalize(w) for w in raw]
     matrices = _with_shared_pattern(normalized)
-    result: list[Graph] = []
-    for adjacency, matrix, share in zip(normalized, matrices, kept, strict=True):
-        if synthetic or not result:
+    target = _power(matrices[0], 2 * depth)
+    result = []
+    for adjacency, matrix, share in zip(normalized, matrices, shares, strict=True):
+        if family is not None and result:
             target = _power(matrix, 2 * depth)
-        else:
-            target = result[0].target
         level = homophily.level(adjacency, dataset.labels, centered=True)
         gram = _gram(x, matrix) if hold else None
         result.append(Graph(matrix, gram, target, share, float(level)))
@@ -130,7 +134,7 @@ def build(
 
 def raw_graphs(
     dataset: Dataset,
-    kept: list[float],
+    shares: list[float],
     *,
     family: Family | None,
     seed: int,
@@ -138,19 +142,17 @@ def raw_graphs(
 ) -> list[scipy.sparse.csr_array]:
     """Return W of each share: from the family, or of the data set's thinned graph."""
     if family is not None:
-        members = [family(share) for share in kept]
+        members = [family(share) for share in shares]
         return [graph.raw_adjacency(x.edges, x.num_nodes) for x in members]
     return [
         graph.thinned(
             dataset.edges, dataset.num_nodes, drop=1 - share, seed=seed, manner=manner
         )
-        for share in kept
+        for share in shares
     ]
 
 
-def _with_shared_pattern(
-    matrices: list[scipy.sparse.csr_array],
-) -> list[sparse.Matrix]:
+def _with_shared_pattern(matrices: list[scipy.sparse.csr_array]) -> list[sparse.Matrix]:
     """Return the matrices with the union of their entries, explicit zeros included."""
     n = matrices[0].shape[0]
     keys = [a.tocoo().row.astype(np.int64) * n + a.tocoo().col for a in matrices]

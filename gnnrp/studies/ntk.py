@@ -216,12 +216,15 @@ def _set_up(
         dataset, rule, settings.num_graphs, max_bytes, synthetic=synthetic
     )
     x = inputs(dataset, row_normalize=settings.row_normalize)
-    kept = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]
-    raw = _graphs.raw_graphs(
-        dataset, kept, family=family, seed=settings.seed, manner=settings.manner
-    )
     graphs = _graphs.build(
-        raw, kept, dataset, x, depth=settings.depth, synthetic=synthetic, hold=hold
+        dataset,
+        x,
+        settings.num_graphs,
+        depth=settings.depth,
+        family=family,
+        seed=settings.seed,
+        manner=settings.manner,
+        hold=hold,
     )
     ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
     splits = {
