@@ -1,6 +1,7 @@
 """An estimator whose samples are the nodes of one graph, for model selection."""
 
 import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from gnnrp.graph import formats
 from gnnrp.runtime import checks
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class OnGraph(Parameters):
     """A transductive model on one graph, with node ids as samples.
 
@@ -42,27 +44,15 @@ class OnGraph(Parameters):
         ['a', 'b']
     """
 
-    def __init__(
-        self,
-        model: Any = None,
-        graph: Any = None,
-        features: Any = None,
-        initial: Any = None,
-        num_nodes: int | None = None,
-        *,
-        weights: Any = None,
-        duplicates: str | None = None,
-        signed: bool = False,
-    ) -> None:
-        """Store the arguments; ``fit`` validates them."""
-        self.model = model
-        self.graph = graph
-        self.features = features
-        self.initial = initial
-        self.num_nodes = num_nodes
-        self.weights = weights
-        self.duplicates = duplicates
-        self.signed = signed
+    model: Any = None
+    graph: Any = None
+    features: Any = None
+    initial: Any = None
+    num_nodes: int | None = None
+    _: dataclasses.KW_ONLY
+    weights: Any = None
+    duplicates: str | None = None
+    signed: bool = False
 
     def fit(self, nodes: Any, labels: Any) -> "OnGraph":
         """Fit a copy of the model to the labels of these nodes.

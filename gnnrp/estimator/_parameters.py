@@ -10,7 +10,7 @@ from gnnrp.runtime import checks
 
 
 class Parameters:
-    """Base class of estimators whose constructor stores its arguments unchanged."""
+    """Base class of estimators that are dataclasses of their parameters."""
 
     _estimator_type = "classifier"  # for scikit-learn before 1.6
 

@@ -5,6 +5,7 @@ RP is transductive: ``fit`` takes the whole graph with the labels of some nodes,
 samples, for scikit-learn's model selection.
 """
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -26,6 +27,7 @@ class NotFittedError(ValueError, AttributeError):
     """Prediction before ``fit``; the bases are those of scikit-learn's error."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ResidualPropagation(Parameters):
     """Classify the nodes of a graph by RP, S = A^K, or B Kn B with a feature kernel.
 
@@ -95,39 +97,21 @@ class ResidualPropagation(Parameters):
         ['red', 'blue']
     """
 
-    def __init__(
-        self,
-        power: int | None = None,
-        step_size: float | None = None,
-        num_steps: int | None = None,
-        kernel: str | None = None,
-        *,
-        gamma: float = 1.0,
-        alpha: float = 1.0,
-        row_normalize: bool = False,
-        loss: str = "squared",
-        metric: str = "accuracy",
-        select: str = "first",
-        method: str = "auto",
-        precision: str = "float32",
-        holdout: float = 0.2,
-        seed: int = 0,
-    ) -> None:
-        """Store the arguments; ``fit`` validates them."""
-        self.power: Any = power  # set_params accepts any object
-        self.step_size: Any = step_size
-        self.num_steps: Any = num_steps
-        self.kernel = kernel
-        self.gamma = gamma
-        self.alpha = alpha
-        self.row_normalize = row_normalize
-        self.loss = loss
-        self.metric = metric
-        self.select = select
-        self.method = method
-        self.precision = precision
-        self.holdout = holdout
-        self.seed = seed
+    power: int | None = None
+    step_size: float | None = None
+    num_steps: int | None = None
+    kernel: str | None = None
+    _: dataclasses.KW_ONLY
+    gamma: float = 1.0
+    alpha: float = 1.0
+    row_normalize: bool = False
+    loss: str = "squared"
+    metric: str = "accuracy"
+    select: str = "first"
+    method: str = "auto"
+    precision: str = "float32"
+    holdout: float = 0.2
+    seed: int = 0
 
     def fit(
         self,

@@ -1,5 +1,6 @@
 """Checkpoints of training: identity of a run, saved states, and their validation."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from gnnrp.runtime import fingerprint
+from gnnrp.runtime import checkpoints, fingerprint
 
 
 class Snapshot(NamedTuple):
@@ -44,7 +45,20 @@ def make_snapshot_fn(rule: Any, data: Any, start: Any) -> Callable[[Any], Snapsh
     return lambda state: Snapshot(state, loss_fn(state.params, data, data.train))
 
 
-def find_fault(
+def restore(
+    keeper: checkpoints.Keeper,
+    rule: Any,
+    data: Any,
+    snapshot_fn: Callable[[Any], Snapshot],
+    start: Any,
+) -> Any:
+    """Return the state of the last checkpoint, validated, or None."""
+    fault_fn = functools.partial(_find_fault, rule, data, snapshot_fn, start)
+    snapshot = keeper.resumed(lambda _: snapshot_fn(start), fault_fn)
+    return None if snapshot is None else snapshot.state
+
+
+def _find_fault(
     rule: Any,
     data: Any,
     snapshot_fn: Callable[[Any], Snapshot],
@@ -52,19 +66,11 @@ def find_fault(
     t: int,
     snapshot: Snapshot,
 ) -> str | None:
-    """Return the fault of a restored snapshot, or None.
+    """Return the fault of the snapshot of checkpoint t, or None.
 
     Step, key, counts of the optimizer and best step must be those of step t, at least
     one seed must be finite, and the parameters must reproduce the saved loss and the
     best score. Other changes of the optimizer are not detected.
-
-    Args:
-        rule: of the run.
-        data: of the run, as an argument of compiled functions.
-        snapshot_fn: from ``make_snapshot_fn``.
-        start: first state of the run.
-        t: number of the checkpoint.
-        snapshot: restored.
     """
     state = snapshot.state
     if int(state.t) != t:

@@ -218,21 +218,17 @@ def run(
     num_seeds = _check_arguments(rule, data, keys, callback, options)
     many = num_seeds is not None
     static, arrays = tracing.as_static(rule), _as_argument(data)
-    state = start = _start(static, arrays, keys, many=many)
+    start = _start(static, arrays, keys, many=many)
     identity = {}
     if options.folder is not None:
         identity = _snapshots.identify(rule, data, keys, start, options.metadata)
     snapshot_fn = _snapshots.make_snapshot_fn(rule, arrays, start)
-    fault_fn = functools.partial(
-        _snapshots.find_fault, rule, arrays, snapshot_fn, start
-    )
     losses, diverged = [], np.full(keys.shape[:1] if many else (), -1)
     with checkpoints.Keeper(
         options.folder, identity, options.checkpoint_seconds, journal
     ) as keeper:
-        restored = keeper.resumed(lambda _: snapshot_fn(start), fault_fn)
-        if restored is not None:
-            state = restored.state
+        restored = _snapshots.restore(keeper, rule, arrays, snapshot_fn, start)
+        state = start if restored is None else restored
         t = int(state.t)
         if t > num_steps:
             msg = f"the run in {options.folder} is at step {t}, beyond {num_steps=}"

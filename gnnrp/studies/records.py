@@ -6,7 +6,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -19,20 +19,8 @@ if TYPE_CHECKING:
     from gnnrp.propagation.residual import Trajectory
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Name, metric and files of a data set, or of the parts of one."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def metric(self) -> str: ...  # noqa: D102
-    @property
-    def files(self) -> dict[str, str]: ...  # noqa: D102
-
-
 def from_trajectory(
-    source: Source,
+    source: Any,
     settings: RPSettings,
     trajectory: "Trajectory",
     baselines: dict[str, Baseline],
@@ -40,7 +28,14 @@ def from_trajectory(
 ) -> dict[str, Any]:
     """Return the record of RP; scores in percent, deviations with ddof 1 over splits.
 
-    The published figure is part of it only if the settings are the published ones.
+    It includes the published score only if the settings are the published ones.
+
+    Args:
+        source: data set, or its parts, with name, metric and files.
+        settings: of the run.
+        trajectory: of RP.
+        baselines: by name.
+        seconds: of the stages by name.
     """
     as_published = SETTINGS.get(source.name) == settings
     published = PUBLISHED.get(source.name) if as_published else None
@@ -88,7 +83,7 @@ def from_trajectory(
     }
 
 
-def provenance(source: Source, dtype: Any) -> dict[str, Any]:
+def provenance(source: Any, dtype: Any) -> dict[str, Any]:
     """Return memory, device, type, versions, commit and files of a run."""
     return {
         "peak_memory_bytes": memory.peak(),
