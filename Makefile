@@ -22,10 +22,12 @@ test-slow: $(STAMP)
 # What depends on others' inside, on the oldest release of each that pyproject.toml admits.
 FLOOR := .venv-floor
 OLDEST := $(FLOOR)/oldest.txt
-DEPENDENT := spmm activations gntk blocked infinite gnn training checkpoints sharded \
-	writing downloads cli interrupts
+DEPENDENT := $(patsubst %,tests/%.py,sparse/test_sparse kernels/gntk/test_activations \
+	kernels/gntk/test_recursion kernels/gntk/test_blocked kernels/gntk/test_neural_tangents \
+	models/test_gnn models/test_training runtime/test_checkpoints distributed/test_sharded \
+	runtime/test_atomic_files io/test_downloads commands/test_cli process/test_interrupts)
 test-floor: $(FLOOR)/.installed
-	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT:%=tests/test_%.py)
+	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT)
 
 $(FLOOR)/.installed: pyproject.toml
 	$(PYTHON) -m venv --clear $(FLOOR)
@@ -43,7 +45,7 @@ test-newest:
 	$(PYTHON_NEWEST) -m venv $(NEWEST)
 	$(NEWEST)/bin/$(PIP_INSTALL) --upgrade --upgrade-strategy eager -e '.[test]'
 	$(NEWEST)/bin/$(PIP_INSTALL) --no-deps $(NEURAL_TANGENTS)
-	$(NEWEST)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT:%=tests/test_%.py)
+	$(NEWEST)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT)
 
 has-newest:
 	$(PYTHON_NEWEST) -c 'import venv'
@@ -93,11 +95,11 @@ FINITE := $(if $(DATA),--dataset cora --large pubmed)
 WHOLE := $(if $(DATA),--curve cora --sweep arxiv --powers 1 2 3 4 5 6 7 8 9 10 \
 	--commands sbm cora arxiv tolokers "cs --split 0" "physics --split 0" cs physics)
 bench: $(STAMP)
-	$(BIN)/python -m experiments.benchmark_spmm $(BENCH)
-	$(BIN)/python -m experiments.benchmark_rp $(BENCH) $(WHOLE)
-	$(BIN)/python -m experiments.benchmark_gntk $(BENCH) $(WIDE)
-	$(BIN)/python -m experiments.benchmark_ntk $(BENCH) $(FINITE)
-	$(BIN)/python -m experiments.benchmark_scaling --output $(OUT) $(if $(DATA),--most 120000000)
+	$(BIN)/python -m experiments.benchmarks.spmm $(BENCH)
+	$(BIN)/python -m experiments.benchmarks.rp $(BENCH) $(WHOLE)
+	$(BIN)/python -m experiments.benchmarks.gntk $(BENCH) $(WIDE)
+	$(BIN)/python -m experiments.benchmarks.ntk $(BENCH) $(FINITE)
+	$(BIN)/python -m experiments.benchmarks.scaling --output $(OUT) $(if $(DATA),--most 120000000)
 
 # What has a record is not made again; the report is. GNNRP_DATA serves as DATA does.
 REPRODUCED ?= reproduced
@@ -105,16 +107,16 @@ EXPERIMENTS := table1_ogb table2_convergence table3_datasets table4_homophilic \
 	table5_heterophilic figure2_rp_curve figure3_ntk_alignment figure4_ntk_blocks \
 	analytic_vs_empirical inductive_pmlp
 reproduce: $(EXPERIMENTS:%=$(REPRODUCED)/%.json)
-	$(BIN)/python -m experiments.report $(REPRODUCED)
+	$(BIN)/python -m experiments.report.documents $(REPRODUCED)
 
 $(REPRODUCED)/%.json: | $(STAMP)
-	$(BIN)/python -m experiments.$* --output $(REPRODUCED) \
+	$(BIN)/python -m experiments.paper.$* --output $(REPRODUCED) \
 		$(if $(DATA),--data-dir $(DATA)) > /dev/null
 
 # Many hosts, predicted from parted graphs; about 9 GB of memory.
 STUDY ?= studied
 study: $(STAMP)
-	$(BIN)/python -m experiments.partition_study --output $(STUDY) \
+	$(BIN)/python -m experiments.partition.study --output $(STUDY) \
 		$(if $(DATA),--data-dir $(DATA)) > /dev/null
 
 # The .py are what is edited; the .ipynb beside them are made of these, pictures inside.

@@ -1,1 +1,1 @@
-"""Scripts that measure and reproduce; each runs as ``python -m experiments.NAME``."""
+"""Benchmarks and reproductions, run as ``python -m experiments.FOLDER.NAME``."""

@@ -26,7 +26,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from experiments import ogb_submission
+from experiments.paper import ogb_submission
 from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
 from gnnrp.datasets import _archive, catalog
 from gnnrp.studies import presets

@@ -126,7 +126,7 @@ def rounds(lacked: Int[np.ndarray, "p p"]) -> tuple[Round, ...]:
     rows. So that large pairs meet large ones, each round is the matching of greatest
     sum of squares among the pairs that are left. The rows of all rounds are never fewer
     than the most that one part lacks or sends; on Arxiv, in 2 to 64 parts, at most 1.3
-    times as many (``experiments.partition_study``).
+    times as many (``experiments.partition.study``).
 
     Args:
         lacked: how many rows each part (first axis) takes from each (second axis).

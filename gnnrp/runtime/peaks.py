@@ -1,8 +1,9 @@
 """What each method holds at its peak, in bytes, beside what it is given.
 
 A formula counts the arrays of the stage that holds most, and is held against measured
-peaks, on CPU, in ``tests/test_peaks.py``. Sizes alone go in, so that it is known before
-anything is allocated. A similarity's own working memory is that of sparse products.
+peaks, on CPU, in ``tests/runtime/test_peaks.py``. Sizes alone go in, so that it is
+known before anything is allocated. A similarity's own working memory is that of
+sparse products.
 """
 
 from typing import NamedTuple

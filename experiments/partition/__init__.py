@@ -1,0 +1,1 @@
+"""Communication of a sharded product, by the partition of the graph."""

@@ -1,0 +1,1 @@
+"""Tables and pages from the records of the experiments."""

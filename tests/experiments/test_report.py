@@ -1,0 +1,199 @@
+"""The report shows what was computed, beside the paper's figures, and nothing else."""
+
+import base64
+import html.parser
+import json
+from pathlib import Path
+
+import jax
+import pytest
+
+from experiments import published, runner
+from experiments.paper import table2_convergence, table3_datasets
+from experiments.report import (
+    documents,
+    record_tables,
+    results_table,
+    score_tables,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects pictures, links and the text of cells; every tag must be closed."""
+
+    VOID = ("meta", "img", "link")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.pictures, self.ids, self.targets = [], [], set(), []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.ids.add(given.get("id"))
+        if tag == "img":
+            self.pictures.append(given["src"])
+        if tag == "a":
+            self.targets.append(given["href"])
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with jax.enable_x64(False):
+        for module in (table2_convergence, table3_datasets):
+            config = module.Config(quick=True, output=tmp_path)
+            name = module.__name__.split(".")[-1]
+            runner.record(config, module.run, name)
+    path = tmp_path / "table2_convergence.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"figures": ["table2_convergence_a.png"]}))
+    (tmp_path / "table2_convergence_a.png").write_bytes(b"\x89PNG")
+    (tmp_path / "table2_convergence_of_another_run.png").write_bytes(b"\x89PNG")
+    return tmp_path
+
+
+def test_one_page_holds_every_section_and_its_pictures(folder):
+    page = (documents.write(folder)[2]).read_text()
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert {f"#{name}" for name in record_tables.TABLES} == set(reader.targets)
+    assert all(target[1:] in reader.ids for target in reader.targets)
+    (picture,) = reader.pictures
+    assert base64.b64decode(picture.split(",")[1]) == b"\x89PNG"
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("<p>Not run.</p>") == len(record_tables.TABLES) - 2
+
+
+def test_markdown_and_latex_hold_the_same_cells(folder):
+    markdown, latex, _ = (path.read_text() for path in documents.write(folder))
+    assert "| S_XX PD, S PSD | converges; converges |" in markdown
+    assert r"S\_XX PD, S PSD & converges; converges &" in latex
+    assert latex.count(r"\toprule") == latex.count(r"\bottomrule") == 2
+    assert "python -m experiments.paper.table4_homophilic" in markdown
+    assert "commit" in markdown
+
+
+def test_scores_stand_beside_the_papers_and_are_judged_by_their_spread():
+    stated = {"GCN": (81.9, 0.5), "RP": (82.7, 0.0), "SGC": (81.0, 0.5)}
+    here = {"num_seeds": 20, "test_std": 0.3}
+    found = {
+        "GCN": here | {"test_mean": 82.3},
+        "RP": here | {"test_mean": 82.7, "test_std": 0.0},
+        "MLP": here | {"test_mean": 60.0},
+    }
+    column = {"published": stated, "found": found}
+    (table,) = score_tables.scores({"result": {"datasets": {"cora": column}}})
+    cells = {row[0]: row[1:] for row in table.rows}
+    assert cells["GCN"] == ["82.30 ± 0.30", "20", "81.90 ± 0.50", "+0.40, within"]
+    assert cells["RP"][-1] == "+0.00, within"
+    assert cells["SGC"] == ["-", "-", "81.00 ± 0.50", "-"]
+    assert cells["MLP"][-2:] == ["-", "-"]
+    far = score_tables.verdict(here | {"test_mean": 80.0}, (81.9, 0.5))
+    assert far == "-1.90, beyond"
+    none = {"test_mean": None, "test_std": None}
+    assert score_tables.verdict(none, (81.9, 0.5)) == "-"
+    exact = {"test_mean": 82.66, "test_std": 0.0}
+    assert score_tables.verdict(exact, (82.7, 0.0)) == "-0.04, within"
+    assert score_tables.verdict(exact, (82.72, 0.0)) == "-0.06, beyond"
+
+
+def test_what_is_told_of_photo_is_of_its_record():
+    record = json.loads(
+        (ROOT / "experiments/results/random_splits_photo.json").read_text()
+    )
+    mean, best = (
+        record[part]["mean"] for part in ("test", "step chosen on the test nodes")
+    )
+    told = score_tables.REASONS["photo", "RP"]
+    assert (
+        f"on {record['splits']} others the mean is {mean:.1f}, and {best:.1f}" in told
+    )
+
+
+def test_what_differs_beyond_the_spread_has_a_reason_or_is_said_not_to_have_one():
+    row = {"num_seeds": 1, "test_mean": 72.7, "test_std": 0.0, "diverged": [-1]}
+    column = {
+        "published": {"RP": (73.0, 0.0), "GCN": (71.6, 0.4), "MLP": (57.1, 0.5)},
+        "found": {
+            "RP": row,
+            "GCN": row | {"test_mean": 60.0, "diverged": [5]},
+            "MLP": row | {"test_mean": 57.2},
+            "JKNet": published.FEATURELESS,
+        },
+    }
+    (table,) = score_tables.scores({"result": {"datasets": {"citeseer": column}}})
+    assert "RP: the settings of the authors' script give 72.7" in table.note
+    assert f"GCN: {score_tables.UNTUNED}" in table.note
+    assert "MLP" not in table.note
+    assert "GCN: training diverged." in table.note
+    assert f"JKNet: {published.FEATURELESS}" in table.note
+    (table,) = score_tables.scores({"result": {"datasets": {"cora": column}}})
+    assert f"RP: {score_tables.UNKNOWN}" in table.note
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"result": {}}', '{"figures": []}'])
+def test_a_damaged_record_is_named_in_one_sentence(tmp_path, text):
+    (tmp_path / "table2_convergence.json").write_text(text)
+    with pytest.raises(ValueError, match=r"table2_convergence.json' is damaged or of"):
+        documents.write(tmp_path)
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_a_folder_without_records_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no record; make one with python -m"):
+        documents.write(tmp_path)
+
+
+def test_the_tables_of_the_readme_are_made_of_the_records():
+    readme = (ROOT / "README.md").read_text()
+    shown = readme.split("<!-- results -->\n")[1].split("\n<!-- /results -->")[0]
+    assert shown == results_table.section(results_table.RESULTS)
+
+
+def test_the_committed_report_is_made_of_the_committed_records():
+    sections = documents.sections(results_table.RESULTS)
+    assert all(section.tables for section in sections)
+    text = (results_table.RESULTS / "report.md").read_text()
+    assert text == documents.markdown(sections)
+
+
+def test_every_experiment_of_the_paper_has_a_command_in_the_readme():
+    readme = (ROOT / "README.md").read_text()
+    for name in record_tables.TABLES:
+        assert f"`python -m experiments.paper.{name}" in readme
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(name in makefile for name in record_tables.TABLES)
+
+
+def test_absent_sets_are_named_so_and_show_no_number_of_ours():
+    column = {"published": {"RP": (66.01, 0.56)}, "found": published.ABSENT}
+    (table,) = score_tables.scores({"result": {"datasets": {"roman-empire": column}}})
+    assert table.note == published.ABSENT
+    assert table.rows == [["RP", "-", "-", "66.01 ± 0.56", "-"]]
+    panel = {"published": {}, "found": published.ABSENT}
+    (table,) = record_tables.curves({"result": {"products": panel}})
+    assert table.note == published.ABSENT
+
+
+def test_cells_cannot_break_out_of_a_page(tmp_path):
+    name = "table2_convergence"
+    case = {
+        "case": "<script>|x|</script>", "table": ["a", "b"], "found": ["a", "b"],
+        "residual": 0.0, "predictions": 0.0, "growth": 0.0,
+    }  # fmt: skip
+    made = {
+        "result": {"cases": [case]}, "settings": {}, "versions": {}, "commit": None,
+        "device": "cpu", "seconds": 1.0,
+    }  # fmt: skip
+    (tmp_path / f"{name}.json").write_text(json.dumps(made))
+    markdown, latex, page = (path.read_text() for path in documents.write(tmp_path))
+    assert "<script>" not in page
+    assert r"<script>\|x\|</script>" in markdown
+    assert r"\textbar{}x\textbar{}" in latex
