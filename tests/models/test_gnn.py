@@ -251,11 +251,11 @@ def test_one_trace_serves_other_weights_and_graphs(inputs):
     ("x", "matrix", "message"),
     [
         (np.ones((N, 4)), world(0).A, "linear map, got ndarray; sparse.prepare makes"),
-        (scipy.sparse.eye_array(N), None, "or come from sparse.prepare, got dia_array"),
+        (scipy.sparse.eye_array(N), None, "or from sparse.prepare, got dia_array"),
         (np.ones(N), None, r"a dense \(n, d\) array .* got shape \(14,\)"),
         (np.ones((N, 4), int), None, r"inputs must be floats .* int64 of shape"),
         (np.ones((N, 0)), None, "at least one node and one feature"),
-        ([[1.0]], None, "or come from sparse.prepare, got list"),
+        ([[1.0]], None, "or from sparse.prepare, got list"),
     ],
 )
 def test_inputs_that_are_no_features_are_refused_in_a_sentence(x, matrix, message):
