@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 
 from gnnrp import graph, metrics, sparse
 from gnnrp.estimator import _scores
-from gnnrp.graph import class_labels, formats
-from gnnrp.graph.formats import Given
+from gnnrp.graph import class_labels, masks
+from gnnrp.graph.formats import GraphData
 from gnnrp.kernels import features
 from gnnrp.propagation import losses, problem, similarity
 from gnnrp.runtime import checks, memory, peaks
@@ -78,7 +78,9 @@ def parse_settings(params: dict[str, Any]) -> RPSettings:
     return RPSettings(**{name: params[name] for name in names} | numbers)
 
 
-def validate(data: Given, initial: Any, settings: RPSettings, metric: str) -> Inputs:
+def validate(
+    data: GraphData, initial: Any, settings: RPSettings, metric: str
+) -> Inputs:
     """Validate graph, labels, masks and features, and build the similarity.
 
     Args:
@@ -175,7 +177,7 @@ def _with_power(flow: LinearMap) -> Callable[[LinearMap, int], LinearMap]:
 
 
 def _nodes(
-    data: Given,
+    data: GraphData,
 ) -> tuple[
     np.ndarray, Int[np.ndarray, " n"], Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]
 ]:
@@ -187,7 +189,7 @@ def _nodes(
     if data.labels is None:
         msg = "labels are missing: pass one for each node, -1 or None where unknown"
         raise ValueError(msg)
-    every, codes = class_labels.codes(data.labels)
+    every, codes = class_labels.encode(data.labels)
     train, val = _masks(data, codes)
     if not train.any():
         msg = "there is no training node: give some a label, and train_mask some nodes"
@@ -199,27 +201,27 @@ def _nodes(
             "and NaN mean no label); label nodes of another too"
         )
         raise ValueError(msg)
-    return classes, class_labels.codes(data.labels, classes)[1], train, val
+    return classes, class_labels.encode(data.labels, classes)[1], train, val
 
 
 def _masks(
-    data: Given, codes: Int[np.ndarray, " n"]
+    data: GraphData, codes: Int[np.ndarray, " n"]
 ) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
     """Return the masks of the training and the validation nodes, all labeled.
 
     Raises:
         ValueError: masks that do not match the nodes, the labels or each other.
     """
-    num_nodes = formats.num_nodes(data, len(codes))
+    num_nodes = masks.num_nodes(data, len(codes))
     val = np.zeros(num_nodes, bool)
     if data.val_mask is not None:
-        val = formats.mask("val_mask", data.val_mask, num_nodes)
+        val = masks.mask("val_mask", data.val_mask, num_nodes)
         if not val.any():
             msg = "val_mask must not be empty; leave it out, or add validation nodes"
             raise ValueError(msg)
     train = (codes >= 0) & ~val
     if data.train_mask is not None:
-        train = formats.mask("train_mask", data.train_mask, num_nodes)
+        train = masks.mask("train_mask", data.train_mask, num_nodes)
     if (train & val).any():
         node = int(np.argmax(train & val))
         msg = f"node {node} is in both train_mask and val_mask; take it out of one"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gnnrp.estimator._parameters import Parameters
-from gnnrp.graph import formats
+from gnnrp.graph import formats, masks
 from gnnrp.runtime import checks
 
 
@@ -68,10 +68,10 @@ class OnGraph(Parameters):
         data = formats.read(self.graph, self.weights)
         num_nodes = data.num_nodes
         if num_nodes is None:
-            num_nodes = formats.largest(data.edges) + 1
+            num_nodes = formats.max_node_id(data.edges) + 1
             if self.num_nodes is not None:
                 num_nodes = checks.count("num_nodes", self.num_nodes, num_nodes)
-        index = formats.indices("nodes", nodes, num_nodes)
+        index = masks.indices("nodes", nodes, num_nodes)
         checks.plain("labels", labels)
         values = checks.as_array(labels)
         if values.shape not in {(values.size,), (values.size, 1)}:
@@ -88,7 +88,7 @@ class OnGraph(Parameters):
             raise ValueError(msg)
         all_labels = np.full(num_nodes, None, object)
         all_labels[index] = values.ravel()
-        data = formats.Given(
+        data = formats.GraphData(
             data.edges,
             num_nodes,
             data.weights if self.weights is None else self.weights,

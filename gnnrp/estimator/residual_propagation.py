@@ -16,7 +16,7 @@ from gnnrp.estimator._inputs import Inputs
 from gnnrp.estimator._on_graph import OnGraph
 from gnnrp.estimator._parameters import Parameters
 from gnnrp.estimator._selection import Choice
-from gnnrp.graph import formats
+from gnnrp.graph import formats, masks
 from gnnrp.propagation import residual
 from gnnrp.studies import presets
 
@@ -158,7 +158,7 @@ class ResidualPropagation(Parameters):
         """
         params = self.get_params()
         settings = _inputs.parse_settings(params)
-        data = formats.completed(
+        data = formats.with_arrays(
             formats.read(graph, weights),
             labels=labels,
             train_mask=train_mask,
@@ -222,7 +222,7 @@ class ResidualPropagation(Parameters):
                 of nodes of one class; see ``predict`` for other errors.
         """
         self._check_fitted()
-        index, codes = formats.scored(
+        index, codes = masks.labeled(
             nodes, labels, self._codes, classes=self.classes_, used=self._used
         )
         if self._fit_metric == "accuracy":
@@ -233,7 +233,7 @@ class ResidualPropagation(Parameters):
     def _index(self, nodes: Any) -> np.ndarray:
         """Return the ids of the nodes to predict, and warn of unreached ones."""
         self._check_fitted()
-        index = formats.indices("nodes", nodes, len(self.labels_))
+        index = masks.indices("nodes", nodes, len(self.labels_))
         self._warn_of_unreached(index, stacklevel=4)
         return index
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Shaped
 
 from gnnrp import sparse
-from gnnrp.sparse.primitive import own_transposed
+from gnnrp.sparse.primitive import transposed_pattern
 
 DIGITS = 24  # binary digits of a probability, as many as float32 has
 
@@ -54,5 +54,5 @@ def apply_mask(z: Any, mask: jax.Array, probability: float) -> Any:
         return jnp.where(mask, z / jnp.asarray(probability, z.dtype), 0)
     data = jnp.where(mask, z.data / jnp.asarray(probability, z.data.dtype), 0)
     # Masked symmetric inputs are no longer symmetric: reverse mode needs A^T itself.
-    transposed = own_transposed(z.pattern, z.transposed, z.shape[0], z.backend)
+    transposed = transposed_pattern(z.pattern, z.transposed, z.shape[0], z.backend)
     return dataclasses.replace(z, data=data, transposed=transposed)

@@ -74,7 +74,7 @@ class NTKSettings:
         checks.count("seed", self.seed, 0)
         checks.count("every", self.every, 1)
         checks.count("num_graphs", self.num_graphs, 2, 1000)
-        checks.one_of("manner", self.manner, graph.MANNERS)
+        checks.one_of("manner", self.manner, graph.DROP_MODES)
         checks.one_of("reduce", self.reduce, ("trace", "sum", "pseudo"))
 
 
