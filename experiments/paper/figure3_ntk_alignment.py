@@ -55,7 +55,7 @@ def panel(
     if data.name == "sbm":
         family = lambda share: sbm.generate(config.seed, homophilic_fraction=share)  # noqa: E731
     found = ntk_study.run(
-        data, settings, options=Options(progress=progress), family=family
+        data, settings, family=family, options=Options(progress=progress)
     )
     names = ("dataset", "settings", "synthetic", "graphs", "rows", "claims", "diverged")
     return {name: found[name] for name in names}

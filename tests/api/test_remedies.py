@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse
 
 from gnnrp import ResidualPropagation, datasets, estimator, graph, sparse
-from gnnrp.commands.flags import COMMANDS
+from gnnrp.commands import flags
 from gnnrp.estimator import OnGraph
 from gnnrp.kernels import features, homophily
 from gnnrp.propagation import residual, sweep
@@ -176,12 +176,12 @@ def test_estimators_advise_only_what_they_take(kind, name, made):
         assert lacking(key_of(ResidualPropagation.fit), arguments) == {}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", flags.COMMANDS)
 def test_commands_advise_only_flags_that_they_have(command):
-    kind = COMMANDS[command]
-    flags = {field.name for field in dataclasses.fields(kind)} | {"root"}
+    kind = flags.load(command)
+    names = {field.name for field in dataclasses.fields(kind)} | {"root"}
     # The edges of a data set have no weights.
-    assert lacking(key_of(kind.run), flags, weighted=False) == {}
+    assert lacking(key_of(kind.run), names, weighted=False) == {}
 
 
 def test_a_library_function_below_commands_advises_only_what_all_of_them_take():
