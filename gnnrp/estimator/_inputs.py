@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from gnnrp import graph, metrics, sparse
 from gnnrp.estimator import _scores
 from gnnrp.graph import class_labels, masks
+from gnnrp.graph.formats import GraphData
 from gnnrp.kernels import features
 from gnnrp.propagation import losses, problem, similarity
 from gnnrp.runtime import checks, memory, peaks
