@@ -70,9 +70,10 @@ def modules():
 
 def members(name):
     """Return the names in `__all__` of a module, else its definitions and aliases."""
-    module = importlib.import_module(name)
+    module, above = importlib.import_module(name), exported_above(name)
     if hasattr(module, "__all__"):  # modules have their own pages
-        return [n for n in module.__all__ if f"{name}.{n}" not in set(modules())]
+        own = [n for n in module.__all__ if f"{name}.{n}" not in set(modules())]
+        return [n for n in own if n not in above]
     tree, names = ast.parse(inspect.getsource(module)), []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -80,7 +81,15 @@ def members(name):
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names += [target.id for target in targets if isinstance(target, ast.Name)]
-    return [member for member in names if not member.startswith("_")]
+    return [n for n in names if not n.startswith("_") and n not in above]
+
+
+def exported_above(name):
+    """Return the names that the parent packages of a module export and document."""
+    parts = name.split(".")
+    parents = [".".join(parts[:i]) for i in range(1, len(parts))]
+    exports = [getattr(importlib.import_module(x), "__all__", []) for x in parents]
+    return {export for names in exports for export in names}
 
 
 def help_text(command):
@@ -112,12 +121,10 @@ def write_api():
         if name in command_modules:
             lines += ["", *help_text(name.rpartition(".")[2])]
         else:
-            lines += [
-                f"   :members: {', '.join(members(name))}",
-                "",
-                ".. toctree::",
-                "",
-            ]
+            # Without names, the option would document everything in the module.
+            own = members(name)
+            lines += [f"   :members: {', '.join(own)}"] if own else []
+            lines += ["", ".. toctree::", ""]
             lines += [f"   {child}" for child in children]
         (API / f"{name}.rst").write_text("\n".join(lines) + "\n")
 
