@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
+from experiments import plots
 from experiments.benchmarks import harness
-from gnnrp import plotting, sparse
+from gnnrp import sparse
 from gnnrp.propagation import residual, similarity
 from gnnrp.runtime import memory
 
@@ -66,7 +67,7 @@ def main(config: Config) -> dict[str, Any]:
         "target_gigabytes": 12.0,
     }
     record = harness.finish(found, "benchmark_scaling", config.output)
-    figure = plotting.scaling(
+    figure = plots.scaling(
         [row["entries"] for row in rows],
         {"product": [row["median"] for row in rows]},
         [row["floor"] for row in rows],

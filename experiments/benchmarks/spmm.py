@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
+from experiments import plots
 from experiments.benchmarks import gcn, harness, torch_gcn
-from gnnrp import datasets, plotting, sparse
+from gnnrp import datasets, sparse
 from gnnrp.models import training
 from gnnrp.propagation import maps, residual, similarity
 
@@ -60,7 +61,7 @@ def main(config: Config) -> dict[str, Any]:
         "graph of rules and steps": main_graph,
     }
     record = harness.finish(found, "benchmark_spmm", config.output)
-    figure = plotting.bars_with_floor(
+    figure = plots.bars_with_floor(
         {
             name: {who: pair["median"] for who, pair in result["milliseconds"].items()}
             for name, result in record["products"].items()

@@ -22,8 +22,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from experiments import runner
-from gnnrp import datasets, graph, plotting, sparse
+from experiments import plots, runner
+from gnnrp import datasets, graph, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import gntk
 from gnnrp.kernels.ntk import empirical, structured
@@ -74,7 +74,7 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
         what: [row[what]["mean"] for row in rows] for what in ("kernel", "trajectory")
     }
     slopes = {what: slope(config.widths, line) for what, line in lines.items()}
-    figure = plotting.convergence(list(config.widths), lines, slopes)
+    figure = plots.convergence(list(config.widths), lines, slopes)
     result = {"widths": rows, "slope": slopes, "expected_slope": -0.5}
     return runner.Outcome(result, {"": figure}, {})
 

@@ -56,7 +56,7 @@ def row(name: str, config: Config) -> dict[str, Any]:
             for convention in CONVENTIONS
         },
         "convention": data.edge_convention,
-        "differs": list(datasets.differing(data)),
+        "differs": list(datasets.differences(data)),
         "files": data.files,
     }
 

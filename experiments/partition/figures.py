@@ -4,8 +4,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from experiments import plots
 from experiments.partition import partitioners
-from gnnrp import plotting
 
 
 def figures(graphs: dict[str, Any], measured: dict[str, Any]) -> dict[str, Figure]:
@@ -26,9 +26,9 @@ def figures(graphs: dict[str, Any], measured: dict[str, Any]) -> dict[str, Figur
         parts = [row["parts"] for row in graph["volumes"][method]]
         times |= _seconds(name, method, parts, measured["hops"][name])
     return {
-        "volume": plotting.by_count(moved, "parts"),
-        "seconds": plotting.by_count(times, "hosts"),
-        "papers100M": plotting.by_count(_papers(measured["papers100M"]), "hosts"),
+        "volume": plots.over_counts(moved, "parts"),
+        "seconds": plots.over_counts(times, "hosts"),
+        "papers100M": plots.over_counts(_papers(measured["papers100M"]), "hosts"),
     }
 
 

@@ -123,7 +123,7 @@ def _tell_differing(dataset: Any) -> None:
     from gnnrp import datasets
     from gnnrp.runtime import streams
 
-    for what, (here, there) in datasets.differing(dataset).items():
+    for what, (here, there) in datasets.differences(dataset).items():
         if what != "num_features" or dataset.features is not None:
             what = what.removeprefix("num_")
             streams.tell(

@@ -77,7 +77,7 @@ def part_of(path: Path) -> "Int[np.ndarray, ' n']":
     from gnnrp.datasets import raw_files, text_tables
 
     try:
-        return text_tables.table(raw_files.stated(path), 1)[:, 0]
+        return text_tables.table(raw_files.stat(path), 1)[:, 0]
     except OSError as error:
         cause = error.__cause__ or error
         reason = getattr(cause, "strerror", None) or cause

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from gnnrp import metrics
-from gnnrp.datasets import csr, raw_files
+from gnnrp.datasets import csr, npz, raw_files
 from gnnrp.distributed import _part_nodes, borders, partitioning
 from gnnrp.distributed.matrix import Block
 from gnnrp.runtime import atomic_files, checkpoints, checks, interrupts, json_files
@@ -206,7 +206,7 @@ def read_part(
         raise ValueError(msg)
     with _reading(path):
         _check_size(path, part, table)
-        arrays = raw_files.members(path, _MEMBERS)
+        arrays = npz.read(path, _MEMBERS)
         _check_arrays(arrays, part, table)
         send = arrays.pop("send", None)
         data, indices, pointers, width = map(arrays.pop, Block._fields[:4])

@@ -176,7 +176,7 @@ def assemble(
     for part in own_parts(mesh):
         data, indices, pointers, width, sent = read(part)
         csr = scipy.sparse.csr_array((data, indices, pointers), (rows, width))
-        leaves[part], structure = jax.tree.flatten(sparse.as_stored(csr))
+        leaves[part], structure = jax.tree.flatten(sparse.from_csr(csr))
         send[part] = [] if sent is None else [sent]
     stacked = [
         joined({part: np.asarray(each[i])[None] for part, each in held.items()}, mesh)

@@ -70,7 +70,7 @@ def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
     checks.square("the adjacency", csr)
     num_nodes = csr.shape[0]
     parts = checks.count("parts", parts, 1, num_nodes)
-    order = ordering.closer(csr, True, "bcsr") if reorder else None
+    order = ordering.locality_order(csr, True, "bcsr") if reorder else None
     nodes = np.arange(num_nodes) if order is None else np.asarray(order[0])
     work = np.cumsum(np.diff(csr.indptr)[nodes] + 1)  # a row is work, even if empty
     first = np.arange(1, parts)

@@ -44,7 +44,7 @@ class NTKSettings:
     row_normalize: bool = False
     every: int = 2000  # steps between two looks at the kernel
     num_graphs: int = 11  # from the whole graph to none, or homophilic to heterophilic
-    manner: str = "directed"  # of thinning, see ``graph.thinned``
+    manner: str = "directed"  # of thinning, see ``graph.drop_edges``
     reduce: str = "sum"  # of the kernel over classes, see ``kernels.ntk.empirical``
     seed: int = 0  # of weights and thinning
 
@@ -63,7 +63,7 @@ class NTKSettings:
         checks.count("seed", self.seed, 0)
         checks.count("every", self.every, 1)
         checks.count("num_graphs", self.num_graphs, 2, 1000)
-        checks.one_of("manner", self.manner, graph.MANNERS)
+        checks.one_of("manner", self.manner, graph.DROP_MODES)
         checks.one_of("reduce", self.reduce, ("trace", "sum", "pseudo"))
 
 
