@@ -1,7 +1,7 @@
-"""The site: pages of Markdown, executed notebooks, and a page for each module.
+"""Sphinx configuration: Markdown pages, executed notebooks, a page for each module.
 
-`make docs` builds it. The source folder is the root of the repository, so that a link
-between files is the same here and where the files are read without being built.
+`make docs` builds the site. The source folder is the root of the repository, so that
+links between files work both on the site and in the repository.
 """
 
 import ast
@@ -42,9 +42,9 @@ html_show_copyright = False
 templates_path = ["_templates"]
 html_additional_pages = {"index": "redirect.html"}
 html_copy_source = False
-html_math_renderer = "mathml"  # MathJax would be fetched from elsewhere
+html_math_renderer = "mathml"  # MathJax would need a network
 
-nb_execution_mode = "off"  # `make notebooks` has done so, a test holds the outputs
+nb_execution_mode = "off"  # `make notebooks` stores the outputs, and a test checks them
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
@@ -55,7 +55,7 @@ napoleon_attr_annotations = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
-# Other people's names are not looked up: that would need their sites.
+# Names of other packages are not resolved, as that would need their sites.
 nitpick_ignore_regex = [(r"py:.*", r"(?!gnnrp\.).*"), (r"py:.*", r".*\._.*")]
 
 
@@ -69,9 +69,9 @@ def modules():
 
 
 def members(name):
-    """Return what a module says it has, or else defines, perhaps by another name."""
+    """Return the names in `__all__` of a module, else its definitions and aliases."""
     module, above = importlib.import_module(name), exported_above(name)
-    if hasattr(module, "__all__"):  # modules have pages of their own
+    if hasattr(module, "__all__"):  # modules have their own pages
         own = [n for n in module.__all__ if f"{name}.{n}" not in set(modules())]
         return [n for n in own if n not in above]
     tree, names = ast.parse(inspect.getsource(module)), []
@@ -80,90 +80,90 @@ def members(name):
             names.append(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names += [each.id for each in targets if isinstance(each, ast.Name)]
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
     return [n for n in names if not n.startswith("_") and n not in above]
 
 
 def exported_above(name):
-    """Return the names that the packages around a module export, with their pages."""
+    """Return the names that the parent packages of a module export and document."""
     parts = name.split(".")
-    above = [".".join(parts[:i]) for i in range(1, len(parts))]
-    exports = [getattr(importlib.import_module(x), "__all__", []) for x in above]
-    return {each for names in exports for each in names}
+    parents = [".".join(parts[:i]) for i in range(1, len(parts))]
+    exports = [getattr(importlib.import_module(x), "__all__", []) for x in parents]
+    return {export for names in exports for export in names}
 
 
-def helped(command):
-    """Return what a command prints of its flags, as a block of text."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+def help_text(command):
+    """Return the `--help` of a command as a literal block."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         cli.main([command, "--help"])
-    lines = [  # tyro wraps all but what stands on top
+    lines = [  # tyro does not wrap the text above the flags
         part
-        for line in said.getvalue().splitlines()
+        for line in output.getvalue().splitlines()
         for part in (textwrap.wrap(line, 80) if len(line) > 80 else [line])
     ]
     return ["::", "", *[f"   {line}" for line in lines]]
 
 
 def write_api():
-    """Write a page for each public module; others that stood there are removed."""
+    """Write a page for each public module, and remove all other pages."""
     API.mkdir(exist_ok=True)
     for page in API.glob("*.rst"):
         page.unlink()
-    of_flags = {
+    command_modules = {
         typing.get_args(command)[0].__module__
         for command in typing.get_args(flags.Command)
     }
     names = list(modules())
     for name in names:
-        inside = [each for each in names if each.rpartition(".")[0] == name]
+        children = [child for child in names if child.rpartition(".")[0] == name]
         lines = [name, "=" * len(name), "", f".. automodule:: {name}"]
-        if name in of_flags:
-            lines += ["", *helped(name.rpartition(".")[2])]
+        if name in command_modules:
+            lines += ["", *help_text(name.rpartition(".")[2])]
         else:
             # Without names, the option would document everything in the module.
             own = members(name)
             lines += [f"   :members: {', '.join(own)}"] if own else []
             lines += ["", ".. toctree::", ""]
-            lines += [f"   {each}" for each in inside]
+            lines += [f"   {child}" for child in children]
         (API / f"{name}.rst").write_text("\n".join(lines) + "\n")
 
 
 def shorten(app, what, name, obj, options, signature, returned):
-    """Leave out what only Python needs: others' modules, addresses, flax's parents."""
-    found = [text or "" for text in (signature, returned)]
-    for pattern, text in (
+    """Shorten a signature: no flax parents, addresses or modules of other packages."""
+    texts = [text or "" for text in (signature, returned)]
+    for pattern, replacement in (
         (r", parent: .*?, name: str \| None = None", ""),
         (r"<[^>]* object>", "..."),
         (r"(?<![\w.])~?(?!gnnrp)[\w.]*\.(?=[A-Z])", ""),
     ):
-        found = [re.sub(pattern, text, each) for each in found]
-    return found[0] or None, found[1] or None
+        texts = [re.sub(pattern, replacement, text) for text in texts]
+    return texts[0] or None, texts[1] or None
 
 
 class LinkNames(SphinxPostTransform):
-    """Make a link of a name in code, such as `residual.run`, if one object has it."""
+    """Link a dotted name in code, such as `residual.run`, if it names one object."""
 
     default_priority = 5
 
     def run(self, **kwargs):
-        """Look at each piece of code that is no link and has a point in it."""
+        """Link each dotted name that is not part of a link yet."""
         objects = self.env.domains.python_domain
         for code in list(self.document.findall(nodes.literal)):
-            name, above = code.astext(), code.parent
-            if isinstance(above, nodes.reference) or not re.fullmatch(NAME, name):
+            name, parent = code.astext(), code.parent
+            if isinstance(parent, nodes.reference) or not re.fullmatch(NAME, name):
                 continue
-            found = objects.find_obj(self.env, None, None, name, None, searchmode=1)
-            if len(found) == 1:
-                (full, entry), page = found[0], self.env.docname
+            matches = objects.find_obj(self.env, None, None, name, None, searchmode=1)
+            if len(matches) == 1:
+                (full, entry), page = matches[0], self.env.docname
                 link = make_refnode(
                     self.app.builder, page, entry.docname, entry.node_id, code, full
                 )
-                above.replace(code, link)
+                parent.replace(code, link)
 
 
 def escape(app, what, name, obj, options, lines):
-    """Keep |x|, x_ and, of attributes, x: y from being read as markup."""
+    """Escape markup in |x| and x_, and in x: y of attributes."""
     if what == "attribute":
         lines[:0] = ["..", ""]
     for number, line in enumerate(lines):
@@ -173,7 +173,7 @@ def escape(app, what, name, obj, options, lines):
 
 
 def add_fields(app, what, name, obj, options, lines):
-    """Say of each field of a tuple or dataclass what the comment beside it says."""
+    """List the fields of a tuple or dataclass with their comments."""
     if what != "class" or not hasattr(obj, "__annotations__"):
         return
     fields = re.findall(r"^    (\w+): [^#\n]*  # (.+)$", inspect.getsource(obj), re.M)
@@ -181,7 +181,7 @@ def add_fields(app, what, name, obj, options, lines):
 
 
 def skip_field(app, what, name, obj, skip, options):
-    """Leave out fields that stand in the signature, if they look like members."""
+    """Skip members that are fields, since the signature lists them."""
     return True if type(obj).__name__ in {"_tuplegetter", "custom_jvp"} else None
 
 
@@ -189,7 +189,7 @@ def visit_math(writer, node):
     """Write a formula as MathML, which browsers show without a script.
 
     Raises:
-        nodes.SkipNode: always; what is inside has been written.
+        nodes.SkipNode: always, as the content is already written.
     """
     block = isinstance(node, nodes.math_block)
     writer.body.append(tex2mathml(node.astext(), as_block=block))
@@ -197,7 +197,7 @@ def visit_math(writer, node):
 
 
 def setup(app):
-    """Write the pages of the modules; connect what makes their text."""
+    """Write the module pages and connect the hooks that produce their text."""
     write_api()
     app.add_post_transform(LinkNames)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))

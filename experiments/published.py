@@ -1,15 +1,17 @@
-"""Scores printed in the paper's tables, in percent."""
+"""Scores in the paper's tables, in percent."""
 
 from typing import NamedTuple
 
 ABSENT = "not run: data absent"
+"""Value of a record and note of the report for a dataset without files."""
 FEATURELESS = "not run: features absent"
+"""Value of a record and note of the report for a model that needs features."""
 ROC_AUC = frozenset({"minesweeper", "tolokers", "questions", "proteins"})
 """Datasets scored by ROC-AUC; all others are scored by accuracy."""
 
 
 class Cell(NamedTuple):
-    """A printed mean and its spread."""
+    """A published mean and its spread."""
 
     mean: float
     std: float

@@ -40,12 +40,12 @@ def generate(num_nodes: int, num_edges: int, seed: int) -> scipy.sparse.csr_arra
     # First stub of each community: its nodes, and so its stubs, are contiguous.
     borders = np.searchsorted(ends, first)
     number = rng.permutation(num_nodes).astype(np.int32)
-    drawn = np.empty((2, num_edges), np.int32)
+    edges = np.empty((2, num_edges), np.int32)
     for begin in range(0, num_edges, _CHUNK):
-        some = slice(begin, min(begin + _CHUNK, num_edges))
-        drawn[:, some] = number[_edges(ends, borders, some.stop - begin, rng)]
+        chunk = slice(begin, min(begin + _CHUNK, num_edges))
+        edges[:, chunk] = number[_edges(ends, borders, chunk.stop - begin, rng)]
     del ends
-    return _symmetric(drawn, num_nodes)
+    return _symmetric(edges, num_nodes)
 
 
 def starts(num_nodes: int, rng: np.random.Generator) -> Int[np.ndarray, " q"]:
@@ -85,11 +85,11 @@ def _edges(
     return np.stack([ends[one], ends[other]])
 
 
-def _symmetric(drawn: np.ndarray, num_nodes: int) -> scipy.sparse.csr_array:
-    drawn = drawn[:, drawn[0] != drawn[1]]
-    ones = np.ones(drawn.shape[1], np.float32)
-    upper = scipy.sparse.coo_array((ones, drawn), shape=(num_nodes, num_nodes)).tocsr()
-    del drawn, ones
+def _symmetric(edges: np.ndarray, num_nodes: int) -> scipy.sparse.csr_array:
+    edges = edges[:, edges[0] != edges[1]]
+    ones = np.ones(edges.shape[1], np.float32)
+    upper = scipy.sparse.coo_array((ones, edges), shape=(num_nodes, num_nodes)).tocsr()
+    del edges, ones
     csr = upper + upper.T
     csr.data[:] = 1
     csr.sort_indices()

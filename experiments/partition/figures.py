@@ -17,9 +17,9 @@ def figures(graphs: dict[str, Any], measured: dict[str, Any]) -> dict[str, Figur
     """
     moved, times = {}, {}
     for name, graph in graphs.items():
-        for what, title in (("halo", "lacked"), ("moved", "moved")):
+        for field, title in (("halo", "lacked"), ("moved", "moved")):
             moved[f"{name}: rows {title} / n"] = {
-                method: {row["parts"]: row[what] / graph["nodes"] for row in rows}
+                method: {row["parts"]: row[field] / graph["nodes"] for row in rows}
                 for method, rows in graph["volumes"].items()
             }
         method = partitioners.best(tuple(graph["volumes"]))
@@ -52,19 +52,19 @@ def _seconds(
     }
 
 
-def _papers(found: dict[str, Any]) -> dict[str, Any]:
+def _papers(papers: dict[str, Any]) -> dict[str, Any]:
     panels: dict[str, Any] = {
         "gigabytes of a host": {
-            f"if as {name}": {row["hosts"]: row["gigabytes"]["total"] for row in rows}
-            for name, rows in found.items()
+            f"from {name}": {row["hosts"]: row["gigabytes"]["total"] for row in rows}
+            for name, rows in papers.items()
         }
     }
     for what in ("hop", "hop without padding"):
         panels[f"seconds of a {what}"] = {
-            f"if as {name}, {gigabits} Gbit/s": {
+            f"from {name}, {gigabits} Gbit/s": {
                 row["hosts"]: row[what][gigabits] for row in rows
             }
-            for name, rows in found.items()
+            for name, rows in papers.items()
             for gigabits in rows[0][what]
         }
     return panels

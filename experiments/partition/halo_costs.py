@@ -22,7 +22,7 @@ class Volume(NamedTuple):
     rows: int  # per part, including blank rows
     halo: int  # rows that parts lack
     padded: int  # with all pairs of a round padded to the largest one
-    gather: int  # with all rows sent to each part
+    gather: int  # with all rows to each part
     exchange: str  # choice of "auto" between the last two
     moved: int  # with this choice
     received: int  # rows for which each part allocates space
@@ -48,7 +48,7 @@ def volume(csr: Any, layout: Layout) -> Volume:
         layout: see ``partitioning``.
     """
     parts, rows = layout.parts, layout.rows
-    lacked, entries = lacking(csr, layout)
+    lacked, entries = halo_sizes(csr, layout)
     rounds = partitioning.rounds(lacked)
     padded = sum(len(each.pairs) * each.rows for each in rounds)
     received = sum(each.rows for each in rounds)
@@ -72,7 +72,7 @@ def volume(csr: Any, layout: Layout) -> Volume:
     )
 
 
-def lacking(
+def halo_sizes(
     csr: Any, layout: Layout
 ) -> tuple[Int[np.ndarray, "p p"], Int[np.ndarray, " p"]]:
     """Count the rows that each part needs from each other one, and its entries.
@@ -85,30 +85,30 @@ def lacking(
     lacked = np.zeros((layout.parts, layout.parts), np.int64)
     entries = np.zeros(layout.parts, np.int64)
     for one, own in enumerate(np.split(nodes, ends[:-1])):
-        named = csr[own].indices
-        touched = np.zeros(len(part), bool)
-        touched[named] = True
-        lacked[one] = np.bincount(part[touched], minlength=layout.parts)
+        columns = csr[own].indices
+        needed = np.zeros(len(part), bool)
+        needed[columns] = True
+        lacked[one] = np.bincount(part[needed], minlength=layout.parts)
         lacked[one, one] = 0
-        entries[one] = len(named)
+        entries[one] = len(columns)
     return lacked, entries
 
 
-def seconds(found: Volume, columns: int, speed: float, link: Link) -> dict[str, float]:
+def seconds(count: Volume, columns: int, speed: float, link: Link) -> dict[str, float]:
     """Predict the seconds of a hop: the exchange, then the product.
 
     The largest part determines the time, and in each round the largest pair.
     Communication and computation do not overlap, as in ``matrix``.
 
     Args:
-        found: rows moved.
+        count: rows moved.
         columns: of the dense side.
         speed: entries times columns that a host multiplies per second.
         link: connection between hosts.
     """
-    local = found.most_entries * columns / speed
-    exchange = transfer(found.received, columns, found.messages, link)
-    lacked = transfer(found.largest_halo, columns, found.messages, link)
+    local = count.most_entries * columns / speed
+    exchange = transfer(count.received, columns, count.messages, link)
+    lacked = transfer(count.largest_halo, columns, count.messages, link)
     return {
         "local": local,
         "exchange": exchange,
@@ -157,16 +157,16 @@ def memory(
     received *= graph.nodes / parts
     # Rows to send are copied first; gathering copies all rows to add a blank one.
     copies = (rows + received) * row if all_rows else received * (row + INDEX)
-    found = {
+    sizes = {
         "matrix": (FLOAT + INDEX) * graph.entries / parts + INDEX * rows,
         "arrays": len(ARRAYS) * rows * row,
         "received": (rows + received) * row,  # after the own rows
         "copies": copies,
     }
-    return found | {"total": sum(found.values())}
+    return sizes | {"total": sum(sizes.values())}
 
 
-def extended(
+def share_at(
     measured: dict[int, float], parts: int, fitted_from: int = 8
 ) -> tuple[float, bool]:
     """Return the share for a number of parts, measured or from a fitted power law.
@@ -191,7 +191,7 @@ def extended(
     return float(np.exp(np.mean(x) + slope * (np.log(parts) - np.mean(p)))), True
 
 
-def extrapolated(
+def extrapolate(
     volumes: dict[int, Volume],
     nodes: int,
     graph: Large,
@@ -217,13 +217,13 @@ def extrapolated(
     uneven = volumes.get(parts, volumes[max(volumes)])
 
     def share(rows: Callable[[Volume], float]) -> tuple[float, bool]:
-        return extended({p: rows(v) for p, v in volumes.items()}, parts)
+        return share_at({p: rows(v) for p, v in volumes.items()}, parts)
 
     received, fitted = share(lambda v: v.received * v.parts / nodes)
     received = min(received, (parts - 1) * uneven.row_balance)
     lacked = min(share(lambda v: v.largest_halo * v.parts / nodes)[0], received)
     messages, _ = share(lambda v: v.messages)
-    held = memory(graph, parts, received, uneven.row_balance)
+    sizes = memory(graph, parts, received, uneven.row_balance)
     local = graph.entries / parts * uneven.entry_balance * graph.columns / speed
     rows = graph.nodes / parts
 
@@ -240,7 +240,7 @@ def extrapolated(
         "received": round(received, 4),
         "rows": uneven.row_balance,
         "fitted": fitted,
-        "gigabytes": {name: round(value / 1e9, 2) for name, value in held.items()},
+        "gigabytes": {name: round(value / 1e9, 2) for name, value in sizes.items()},
         "local": local,
         "hop": hop(received),
         "hop without padding": hop(lacked),

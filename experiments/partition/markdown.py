@@ -19,15 +19,15 @@ def page(record: dict[str, Any]) -> str:
         f"![{name}](partition_study_{name}.png)" for name in FIGURES
     )
     lines = [
-        "# What a hop moves and takes on many hosts",
+        "# Communication and time of a hop on many hosts",
         "",
-        "Made by `python -m experiments.partition.study --output DIR` of its record, "
-        "`partition_study.json`; the definitions stand in "
-        "`experiments/partition/halo_costs.py`.",
+        "`python -m experiments.partition.study --output DIR` writes this page from "
+        "its record, `partition_study.json`. `experiments/partition/halo_costs.py` "
+        "defines the quantities.",
         "",
-        *_findings(record, graphs),
+        *_summary(record, graphs),
         *_graphs(record, graphs),
-        "## Rows that a hop moves",
+        "## Rows moved by a hop",
         "",
         VOLUMES,
         "",
@@ -35,76 +35,99 @@ def page(record: dict[str, Any]) -> str:
     for name, graph in graphs.items():
         times = record["measured"]["partition seconds"][name]
         lines += [f"### {name}", "", *_volumes(graph, times)]
-    lines += [volume, "", "## Predicted seconds of a hop", "", *_assumed(record)]
+    lines += [volume, "", "## Predicted seconds of a hop", "", *_time_model(record)]
     for name, graph in graphs.items():
         hops = record["measured"]["hops"][name]
         lines += [f"### {name}", "", *_hops(graph, hops)]
     lines += [seconds, "", "## Two processes", "", *_processes(record)]
-    lines += ["## ogbn-papers100M", "", *_papers(record), large, "", _made(record), ""]
-    return "\n".join(lines)
+    lines += ["## ogbn-papers100M", "", *_papers(record), large, ""]
+    return "\n".join([*lines, _provenance(record), ""])
 
 
 VOLUMES = """\
-A part lacks the rows that its entries name and others hold (`halo`, of all parts
-together; `largest` is the one of the part that lacks most, times the parts). They are
-exchanged in rounds, in each of which a part sends to one other at most, and every pair
-as many rows as the largest of the round (`padded`; `received` is that for which a part
-makes room and waits, times the parts); or each part receives all rows (`gather`). The
-code takes that of which a part makes room for less (`by`), and that is what is moved,
-in float32 columns, by all parts together. `entries` and `rows` are the most of a part
-over the mean. `natural` and `reordered` are ranges of as many entries,
-in the nodes' own order or in the one of `layouts.balanced(reorder=True)`; METIS and
-KaHIP cut few edges, and weigh a node by its entries and one, within 3 percent."""
+A part needs the rows of other parts that its entries refer to: its halo. There are two
+exchanges:
+
+- The halo exchange runs in rounds. In a round, each part sends to at most one other
+  part, and every pair moves as many rows as the largest pair of the round.
+- The gather sends all rows to each part.
+
+The code chooses the exchange for which a part allocates fewer rows.
+
+There are four partition methods. `natural` and `reordered` split a node order into
+ranges with equal numbers of entries: the original order, and the order of
+`partitioning.balanced(reorder=True)`. `metis` and `kahip` minimize the number of cut
+edges. They weight a node by its number of entries plus one, and balance the parts
+within 3 percent.
+
+Columns, for n nodes:
+
+- `halo`: rows that parts lack, summed over all parts.
+- `padded`: rows that the halo exchange moves, with padding, summed over all parts.
+- `largest`: rows that the part with the largest halo lacks, times the number of parts.
+- `received`: rows that each part allocates and waits for, times the number of parts.
+- `gather`: rows that the gather moves, summed over all parts.
+- `exchange`: the exchange that the code chooses.
+- `messages`: consecutive messages of this exchange.
+- `MB moved`: float32 data that this exchange moves, summed over all parts.
+- `entries`, `rows`: maximum over all parts, divided by the mean."""
 
 
-def _findings(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
+def _summary(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
     """Summarize the tables."""
-    measured, lines = record["measured"], ["## In short", ""]
+    measured, lines = record["measured"], ["## Summary", ""]
+    parts = record["settings"]["parts"][-1]
     for name, graph in graphs.items():
-        n, last = graph["nodes"], {m: v[-1] for m, v in graph["volumes"].items()}
-        parts = record["settings"]["parts"][-1]
-
-        def each(what: str, last: dict[str, Any] = last, n: float = n) -> str:
-            return ", ".join(f"{v[what] / n:.2f} ({m})" for m, v in last.items())
-
+        rows = graph["nodes"] / parts
+        last = {method: rows[-1] for method, rows in graph["volumes"].items()}
         lines += [
-            f"- `{name}` in {parts} parts: for each of n / {parts} rows, a part lacks "
-            f"{each('halo')} in the mean, and the code sends it {each('moved')}, "
-            f"padding included. A part waits for {each('received', n=n / parts)}; "
-            f"could parts differ, the largest would for "
-            f"{each('largest_halo', n=n / parts)}.",
-            f"- `{name}`, fastest hop: {_fastest(graph, measured['hops'][name])}.",
+            f"- `{name}` in {parts} parts, as multiples of n / {parts} rows: a part "
+            f"lacks {_by_method(last, 'halo', rows * parts)} on average. The code "
+            f"sends it {_by_method(last, 'moved', rows * parts)}, including padding. "
+            f"Each part waits for {_by_method(last, 'received', rows)}. Without "
+            "padding, the part with the largest halo would wait for "
+            f"{_by_method(last, 'largest_halo', rows)}.",
+            f"- Fastest predicted hop of `{name}`: "
+            f"{_fastest(graph, measured['hops'][name])}.",
         ]
-    cases = [one for some in measured["processes"].values() for one in some]
-    told = [one["bytes"] / one["predicted bytes"] for one in cases if one["bytes"]]
-    apart = max(one["relative difference"] for one in cases)
-    if told:
+    cases = [case for rows in measured["processes"].values() for case in rows]
+    ratios = [
+        case["bytes"] / case["predicted bytes"] for case in cases if case["bytes"]
+    ]
+    error = max(case["relative difference"] for case in cases)
+    if ratios:
         lines += [
-            f"- Two processes move {min(told):.3f} to {max(told):.3f} times the bytes "
-            f"predicted; their result is one process's within {apart:.1e}."
+            f"- Two processes move {min(ratios):.3f} to {max(ratios):.3f} times the "
+            "predicted bytes. Their results differ from those of one process by at "
+            f"most {error:.1e} (relative)."
         ]
     for name, rows in measured["papers100M"].items():
-        some = [
-            f"{row['hosts']} hosts hold {row['gigabytes']['total']:.0f} GB each "
-            f"(a hop: {', '.join(map(_seconds, row['hop'].values()))} s)"
+        hosts = [
+            f"{row['gigabytes']['total']:.0f} GB per host on {row['hosts']} hosts "
+            f"({', '.join(map(_seconds, row['hop'].values()))} s per hop)"
             for row in rows
         ]
         lines += [
-            f"- ogbn-papers100M, if as `{name}`: {', '.join(some)}; seconds for links "
-            f"of {', '.join(rows[0]['hop'])} Gbit/s."
+            f"- ogbn-papers100M, extrapolated from `{name}`: {', '.join(hosts)}. The "
+            f"times are for links of {', '.join(rows[0]['hop'])} Gbit/s."
         ]
     return [*lines, ""]
 
 
+def _by_method(volumes: dict[str, Any], field: str, scale: float) -> str:
+    """Return a scaled field of the volume of each method."""
+    return ", ".join(f"{v[field] / scale:.2f} ({m})" for m, v in volumes.items())
+
+
 def _fastest(graph: dict[str, Any], hops: dict[str, Any]) -> str:
     """Return the fastest hop for each link, and the time on one host."""
-    found: dict[str, tuple[float, str]] = {}
+    fastest: dict[str, tuple[float, str]] = {}
     for method, volumes in graph["volumes"].items():
-        for v, row in zip(volumes, hops[method], strict=True):
-            for link, one in row.items():
-                told = (one["total"], f"{v['parts']} parts by {method}")
-                found[link] = min(found.get(link, told), told)
-    links = [f"{t:.3g} s at {x} Gbit/s ({how})" for x, (t, how) in found.items()]
+        for volume, row in zip(volumes, hops[method], strict=True):
+            for link, times in row.items():
+                hop = (times["total"], f"{volume['parts']} parts, {method}")
+                fastest[link] = min(fastest.get(link, hop), hop)
+    links = [f"{t:.3g} s at {x} Gbit/s ({how})" for x, (t, how) in fastest.items()]
     return f"{', '.join(links)}; {_seconds(hops['one host'])} s on one host"
 
 
@@ -115,27 +138,27 @@ def _graphs(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
         if name not in graphs:
             lines += [f"- `{name}`: {graph}."]
             continue
-        what = (
-            "generated by `experiments/partition/communities.py`, and no real graph: "
-            "communities of 300 to 30,000 nodes, degrees that follow a power law, 65 "
-            "percent of the edges drawn inside a community, 30 percent to one nearby, "
-            "5 percent to anywhere, nodes numbered at random. The shares are choices"
+        origin = (
+            "A synthetic graph from `experiments/partition/communities.py`: "
+            "communities of 300 to 30,000 nodes, power-law degrees, 65 percent of the "
+            "edges inside a community, 30 percent to a nearby one and 5 percent to "
+            "any node, nodes in random order. These shares are choices, not fitted to "
+            "a real graph"
             if name == "generated"
-            else "the data set, its adjacency with a loop on each node"
+            else "The adjacency matrix of the dataset, with a loop on each node"
         )
         lines += [
             f"- `{name}`: {graph['nodes']:,} nodes, {graph['entries']:,} entries, "
-            f"{graph['columns']} columns; {what}."
+            f"{graph['columns']} columns. {origin}."
         ]
         share = graph["share of edges seen"]
         if share < 1:
             lines += [
-                f"  For METIS to fit in memory, it and KaHIP were given "
-                f"{100 * share:.0f} percent of the edges, drawn at random; rows are "
-                "counted on all."
+                f"  METIS and KaHIP see a random {100 * share:.0f} percent of the "
+                "edges, so that METIS fits in memory. Rows are counted on all edges."
             ]
     lines += [
-        f"- two processes share `{settings['dataset']}` and a generated graph of the "
+        f"- Two processes share `{settings['dataset']}` and a generated graph of the "
         f"same kind with {settings['check_nodes']:,} nodes.",
         "",
     ]
@@ -145,18 +168,18 @@ def _graphs(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
 def _volumes(graph: dict[str, Any], times: dict[str, Any]) -> list[str]:
     header = [
         "method", "parts", "halo / n", "padded / n", "largest / n", "received / n",
-        "gather / n", "by", "messages", "MB moved", "entries", "rows",
-        "seconds to part",
+        "gather / n", "exchange", "messages", "MB moved", "entries", "rows",
+        "seconds to partition",
     ]  # fmt: skip
     n, row = graph["nodes"], 4 * graph["columns"]
     rows = [
         [
             method,
             str(v["parts"]),
-            *(f"{v[what] / n:.3g}" for what in ("halo", "padded")),
+            *(f"{v[field] / n:.3g}" for field in ("halo", "padded")),
             *(
-                f"{v[what] * v['parts'] / n:.3g}"
-                for what in ("largest_halo", "received")
+                f"{v[field] * v['parts'] / n:.3g}"
+                for field in ("largest_halo", "received")
             ),
             f"{v['gather'] / n:.3g}",
             v["exchange"],
@@ -172,20 +195,25 @@ def _volumes(graph: dict[str, Any], times: dict[str, Any]) -> list[str]:
     return table(header, rows)
 
 
-def _assumed(record: dict[str, Any]) -> list[str]:
+def _time_model(record: dict[str, Any]) -> list[str]:
     speeds = record["measured"]["entries x columns a second"]
-    told = ", ".join(f"{x / 1e6:,.0f} million on {n}" for n, x in speeds.items())
+    millions = ", ".join(f"{x / 1e6:,.0f} million ({n})" for n, x in speeds.items())
     return [
-        "Entries of the largest part x columns / speed, then what a host receives / "
-        f"link, and {1e6 * record['settings']['latency']:g} microseconds for each "
-        "message after another; nothing overlaps. The speed is the best of a whole "
-        "hop on this "
-        f"machine in the natural order of the nodes ({told}; entries x columns a "
-        "second, for `generated` on the graph of the two processes, for `papers100M` "
-        "on the same with 172 columns), whatever the method; hosts are as this "
-        "machine. If others used it meanwhile, products are predicted too slow; rows "
-        "and bytes do not depend on it. In brackets: could each part receive just "
-        "what it lacks.",
+        "The predicted time of a hop is the sum of three terms: the entries of the "
+        "largest part x columns / speed, the bits that a host receives / link speed, "
+        f"and {1e6 * record['settings']['latency']:g} microseconds for each of the "
+        "consecutive messages. Computation and communication do not overlap.",
+        "",
+        "The speed is the fastest product with the whole matrix on this machine, in "
+        f"the natural node order. In entries x columns per second, it is {millions}. "
+        "The speed of `generated` is measured on the smaller graph that the two "
+        "processes share, and the speed of `papers100M` on the same graph with "
+        f"{record['result']['papers100M']['columns']} columns. All methods use the "
+        "same speed, and every host is assumed to be like this machine. If other "
+        "programs used the machine during the measurement, the predicted times of "
+        "products are too long; rows and bytes are not affected.",
+        "",
+        "Times in parentheses assume that each part receives only the rows it lacks.",
         "",
     ]
 
@@ -197,8 +225,8 @@ def _hops(graph: dict[str, Any], hops: dict[str, Any]) -> list[str]:
         for v, row in zip(volumes, hops[method], strict=True):
             links = list(row)
             cells = [
-                f"{_seconds(one['total'])} ({_seconds(one['total without padding'])})"
-                for one in row.values()
+                f"{_seconds(hop['total'])} ({_seconds(hop['total without padding'])})"
+                for hop in row.values()
             ]
             local = _seconds(row[links[0]]["local"])
             rows.append([method, str(v["parts"]), local, *cells])
@@ -209,61 +237,66 @@ def _hops(graph: dict[str, Any], hops: dict[str, Any]) -> list[str]:
 
 def _processes(record: dict[str, Any]) -> list[str]:
     header = [
-        "graph", "exchange", "parts by", "MB predicted", "MB measured", "ratio",
+        "graph", "exchange", "method", "MB predicted", "MB measured", "ratio",
         "difference", "product predicted, s", "product, s", "hop, s", "one process, s",
     ]  # fmt: skip
     rows = []
     for name, cases in record["measured"]["processes"].items():
-        for one in cases:
-            moved, told = one["bytes"], one["predicted bytes"]
+        for case in cases:
+            measured, predicted = case["bytes"], case["predicted bytes"]
             rows.append([
-                f"{name}, {one['entries']:,} entries",
-                one["exchange"],
-                one["method"],
-                f"{told / 1e6:.2f}",
-                "-" if moved is None else f"{moved / 1e6:.2f}",
-                "-" if moved is None else f"{moved / told:.4f}",
-                f"{one['relative difference']:.1e}",
-                *(_seconds(one[what]) for what in (
+                f"{name}, {case['entries']:,} entries",
+                case["exchange"],
+                case["method"],
+                f"{predicted / 1e6:.2f}",
+                "-" if measured is None else f"{measured / 1e6:.2f}",
+                "-" if measured is None else f"{measured / predicted:.4f}",
+                f"{case['relative difference']:.1e}",
+                *(_seconds(case[field]) for field in (
                     "predicted local seconds", "local seconds", "seconds", "one process"
                 )),
             ])  # fmt: skip
-    said = (
-        "Two processes of this machine, a core each, with gloo over the loopback, "
-        "whose receive counter tells the bytes of a hop. `difference` is that of the "
-        "result to the one of a single process on one core, in the Frobenius norm, "
-        "relative. The predicted product is the single one's seconds times the share "
-        "of the entries in the larger part. "
-        f"Of {record['settings']['hops']} hops, the fastest, and the median of bytes. "
-        "Products are timed after the hops: where one takes longer, others used the "
-        "machine."
+    text = (
+        "Two processes on this machine, with one core each, communicate with gloo over "
+        "the loopback interface, whose receive counter gives the bytes of a hop. "
+        "`difference` is the relative difference to the result of a single process on "
+        "one core, in the Frobenius norm. The predicted time of a product is that of "
+        "the single process times the larger part's share of the entries. Of "
+        f"{record['settings']['hops']} hops, the table shows the fastest time and the "
+        "median of the bytes. Products are timed after the hops. A product that takes "
+        "longer than its hop was slowed down by other programs."
     )
-    return [said, "", *table(header, rows)]
+    return [text, "", *table(header, rows)]
 
 
 def _papers(record: dict[str, Any]) -> list[str]:
     graph, methods = record["result"]["papers100M"], record["settings"]["methods"]
     lines = [
-        f"Not measured: {graph['nodes']:,} nodes, at most {graph['entries']:,} entries "
-        f"(each citation both ways, and loops), {graph['columns']} columns. Assumed is "
-        "that at the same number of parts the largest part lacks, and each receives, "
-        "as many rows for each of n / hosts as in the measured graph that is named, in "
-        "as many messages, and that rows and "
-        f"entries are as uneven (parts by {partitioners.best(methods)}); numbers of "
-        "parts that were not measured (marked *) follow a power of the number, fitted "
-        "from 8 parts on. ogbn-arxiv is of the same kind but 650 times smaller, the "
-        "other is generated: take both as a range, not as a bound. Memory: a CSR of 8 "
-        f"bytes an entry, {len(ARRAYS)} float32 arrays ({', '.join(ARRAYS)}), the "
-        "received rows behind the own ones, and copies: of the rows to be sent, or, "
-        "where all are, once more of these. Each process must then read its own part "
-        "only: a whole matrix of this size is beyond int32 indices. "
-        "In brackets: could each part receive just what it lacks.",
+        "These numbers are extrapolated, not measured. The graph has "
+        f"{graph['nodes']:,} nodes, at most {graph['entries']:,} entries (each "
+        "citation in both directions, and loops) and "
+        f"{graph['columns']} columns. The extrapolation assumes that it partitions "
+        f"like the measured graph (method: {partitioners.best(methods)}). With the "
+        "same number of parts, the largest part lacks and each part receives the same "
+        "multiple of n / hosts rows in the same number of messages, and rows and "
+        "entries are equally unbalanced. Numbers of parts that were not measured "
+        "(marked *) follow a power law, fitted from 8 parts on. ogbn-arxiv is a graph "
+        "of the same kind but 650 times smaller, and the other graph is synthetic: the "
+        "two results indicate a range, not bounds.",
+        "",
+        "The memory of a host holds a CSR matrix with 8 bytes per entry, "
+        f"{len(ARRAYS)} float32 arrays ({', '.join(ARRAYS)}), its own rows followed by "
+        "the received ones, and copies. The halo exchange copies the rows to send; the "
+        "gather copies own and received rows once more. Each process must read only "
+        "its own part, because a whole matrix of this size exceeds int32 indices.",
+        "",
+        "Times in parentheses assume that each part receives only the rows it lacks.",
         "",
     ]
     for name, rows in record["measured"]["papers100M"].items():
         links = list(rows[0]["hop"])
         header = [
-            "hosts", "largest / n", "received / n", "rows", "GB a host", "matrix",
+            "hosts", "largest / n", "received / n", "rows", "GB per host", "matrix",
             "arrays", "received", "copies", "product, s",
             *(f"hop, {x} Gbit/s" for x in links),
         ]  # fmt: skip
@@ -274,8 +307,8 @@ def _papers(record: dict[str, Any]) -> list[str]:
                 f"{row['received']:.3g}",
                 f"{row['rows']:.2f}",
                 *(
-                    f"{row['gigabytes'][what]:.1f}"
-                    for what in ("total", "matrix", "arrays", "received", "copies")
+                    f"{row['gigabytes'][kind]:.1f}"
+                    for kind in ("total", "matrix", "arrays", "received", "copies")
                 ),
                 _seconds(row["local"]),
                 *(
@@ -286,7 +319,7 @@ def _papers(record: dict[str, Any]) -> list[str]:
             ]
             for row in rows
         ]
-        lines += [f"### if as {name}", "", *table(header, cells)]
+        lines += [f"### Extrapolated from {name}", "", *table(header, cells)]
     return lines
 
 
@@ -300,12 +333,12 @@ def _seconds(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _made(record: dict[str, Any]) -> str:
+def _provenance(record: dict[str, Any]) -> str:
     settings = ", ".join(f"{k} {v}" for k, v in record["settings"].items())
     versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
     commit = (record["commit"] or "no checkout")[:10]
     return (
-        f"Made with settings: {settings}; commit {commit}; {versions}; "
-        f"{record['device']}; {record['seconds']:.0f} s, "
-        f"{(record['peak_memory_bytes'] or 0) / 1e9:.1f} GB at most."
+        f"Settings: {settings}; commit {commit}; {versions}; "
+        f"{record['device']}; {record['seconds']:.0f} s, peak memory "
+        f"{(record['peak_memory_bytes'] or 0) / 1e9:.1f} GB."
     )

@@ -48,9 +48,11 @@ def metis(csr: Any, most_entries: int, seed: int) -> Partition:
     pymetis = _package("pymetis")
     index = pymetis.zero_copy_dtype()
     weights = (np.diff(csr.indptr) + 1).astype(index)
-    seen = thinned(csr, most_entries, seed)
-    graph = pymetis.CSRAdjacency(seen.indptr.astype(index), seen.indices.astype(index))
-    del seen
+    sample = sample_edges(csr, most_entries, seed)
+    graph = pymetis.CSRAdjacency(
+        sample.indptr.astype(index), sample.indices.astype(index)
+    )
+    del sample
     options = pymetis.Options(seed=seed, ufactor=round(1000 * IMBALANCE))
 
     def partition(parts: int) -> Layout:
@@ -69,11 +71,11 @@ def kahip(csr: Any, most_entries: int, seed: int) -> Partition:
     """Partition with KaHIP in its fast mode for social networks."""
     module = _package("kahip")
     weights = np.diff(csr.indptr) + 1
-    seen = thinned(csr, most_entries, seed)
-    ones = np.ones(seen.nnz, np.int32)  # edge weights
+    sample = sample_edges(csr, most_entries, seed)
+    ones = np.ones(sample.nnz, np.int32)  # edge weights
 
     def partition(parts: int) -> Layout:
-        lists = (weights, seen.indptr, ones, seen.indices)
+        lists = (weights, sample.indptr, ones, sample.indices)
         mode = module.FASTSOCIAL
         _, part = module.kaffpa(*lists, parts, IMBALANCE, True, seed, mode)
         return partitioning.from_parts(np.asarray(part), parts)
@@ -95,7 +97,7 @@ def best(methods: tuple[str, ...]) -> str:
     return "metis" if "metis" in methods else methods[-1]
 
 
-def thinned(csr: Any, most_entries: int, seed: int) -> scipy.sparse.csr_array:
+def sample_edges(csr: Any, most_entries: int, seed: int) -> scipy.sparse.csr_array:
     """Return a pattern without loops; sample its edges if there are too many.
 
     Args:

@@ -79,38 +79,45 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
     """Return the volumes; times and predictions from times are in ``measured``."""
     check(config)
     data = runner.load(config.dataset, config)
-    found: dict[str, Any] = {config.dataset: published.ABSENT}
+    partitions: dict[str, Any] = {config.dataset: published.ABSENT}
     times, speeds, processes = {}, {}, {}
     if data is not None:
         real = harness.adjacency(data)
-        found[config.dataset], times[config.dataset] = parted(
+        partitions[config.dataset], times[config.dataset] = measure_partitions(
             real, data.num_classes, config.dataset, config, progress
         )
-        speeds[config.dataset] = speed(real, data.num_classes, config.hops)
-        processes[config.dataset] = checked(real, data.num_classes, config, progress)
+        speeds[config.dataset] = measure_speed(real, data.num_classes, config.hops)
+        processes[config.dataset] = measure_processes(
+            real, data.num_classes, config, progress
+        )
         del real
-    some = generated(config.check_nodes, config)
+    small = generate(config.check_nodes, config)
     for name, columns in (
         ("generated", config.columns),
         ("papers100M", halo_costs.PAPERS.columns),
     ):
-        speeds[name] = speed(some, columns, config.hops)
-    processes["generated"] = checked(some, config.columns, config, progress)
-    del some
-    whole = generated(config.num_nodes, config)
-    found["generated"], times["generated"] = parted(
+        speeds[name] = measure_speed(small, columns, config.hops)
+    processes["generated"] = measure_processes(small, config.columns, config, progress)
+    del small
+    whole = generate(config.num_nodes, config)
+    partitions["generated"], times["generated"] = measure_partitions(
         whole, config.columns, "generated", config, progress
     )
     del whole
-    graphs = {name: one for name, one in found.items() if isinstance(one, dict)}
+    graphs = {
+        name: graph for name, graph in partitions.items() if isinstance(graph, dict)
+    }
     measured = {
         "partition seconds": times,
         "entries x columns a second": speeds,
-        "hops": {name: hops(one, speeds[name], config) for name, one in graphs.items()},
+        "hops": {
+            name: predict_hops(graph, speeds[name], config)
+            for name, graph in graphs.items()
+        },
         "processes": processes,
-        "papers100M": papers(graphs, speeds["papers100M"], config),
+        "papers100M": extrapolate(graphs, speeds["papers100M"], config),
     }
-    result = {"graphs": found, "papers100M": halo_costs.PAPERS._asdict()}
+    result = {"graphs": partitions, "papers100M": halo_costs.PAPERS._asdict()}
     files = {} if data is None else {config.dataset: data.files}
     return runner.Outcome(result, figures.figures(graphs, measured), files, measured)
 
@@ -133,7 +140,7 @@ def check(config: Config) -> None:
     checks.at_least("latency", config.latency, 0)
 
 
-def generated(num_nodes: int, config: Config) -> Any:
+def generate(num_nodes: int, config: Config) -> Any:
     """Return a normalized generated graph."""
     csr = communities.generate(
         num_nodes, config.edges_per_node * num_nodes, config.seed
@@ -145,7 +152,7 @@ def generated(num_nodes: int, config: Config) -> Any:
     return csr
 
 
-def parted(
+def measure_partitions(
     csr: Any,
     columns: int,
     name: str,
@@ -172,7 +179,7 @@ def parted(
     return size | seen | {"volumes": rows}, times
 
 
-def speed(csr: Any, columns: int, repeats: int) -> float:
+def measure_speed(csr: Any, columns: int, repeats: int) -> float:
     """Return the entries times columns that this machine multiplies per second.
 
     The fastest run counts, since a median would include the load of other processes.
@@ -185,12 +192,12 @@ def speed(csr: Any, columns: int, repeats: int) -> float:
     return csr.nnz * columns / times["product"]["min"]
 
 
-def hops(graph: dict[str, Any], rate: float, config: Config) -> dict[str, Any]:
+def predict_hops(graph: dict[str, Any], rate: float, config: Config) -> dict[str, Any]:
     """Predict the seconds of a hop by method, parts and link, and on one host."""
     columns = graph["columns"]
-    found: dict[str, Any] = {"one host": graph["entries"] * columns / rate}
+    times: dict[str, Any] = {"one host": graph["entries"] * columns / rate}
     for method, rows in graph["volumes"].items():
-        found[method] = [
+        times[method] = [
             {
                 f"{gigabits:g}": halo_costs.seconds(
                     Volume(**row), columns, rate, Link(gigabits, config.latency)
@@ -199,26 +206,26 @@ def hops(graph: dict[str, Any], rate: float, config: Config) -> dict[str, Any]:
             }
             for row in rows
         ]
-    return found
+    return times
 
 
-def checked(
+def measure_processes(
     csr: Any, columns: int, config: Config, progress: runner.Progress
 ) -> list[dict[str, Any]]:
     """Return predictions and measurements of two processes, for both exchanges."""
     method = partitioners.best(config.methods)
-    one = partitioning.from_parts(np.zeros(csr.shape[0], int), 1)
-    alone = two_processes.measure(csr, one, "gather", columns, config.hops)
+    whole = partitioning.from_parts(np.zeros(csr.shape[0], int), 1)
+    alone = two_processes.measure(csr, whole, "gather", columns, config.hops)
     cases = (("halo", method), ("gather", config.methods[0]))
     rows = []
     for exchange, method in cases:
         progress("two processes", len(rows), len(cases))
         partition = partitioners.METHODS[method](csr, config.seen_entries, config.seed)
         layout = partition(2)
-        found = two_processes.measure(csr, layout, exchange, columns, config.hops)
+        result = two_processes.measure(csr, layout, exchange, columns, config.hops)
         count = halo_costs.volume(csr, layout)
         moved = count.gather if exchange == "gather" else count.padded
-        apart = found["product"] - alone["product"]
+        apart = result["product"] - alone["product"]
         share = count.most_entries / csr.nnz
         norm = np.linalg.norm
         rows.append({
@@ -226,32 +233,32 @@ def checked(
             "method": method,
             "entries": csr.nnz,
             "predicted bytes": moved * columns * halo_costs.FLOAT,
-            "bytes": found["bytes"],
+            "bytes": result["bytes"],
             "relative difference": float(norm(apart) / norm(alone["product"])),
             "one process": alone["seconds"],
             "predicted local seconds": share * alone["local seconds"],
-            "local seconds": found["local seconds"],
-            "seconds": found["seconds"],
+            "local seconds": result["local seconds"],
+            "seconds": result["seconds"],
         })
     return rows
 
 
-def papers(
+def extrapolate(
     graphs: dict[str, Any], rate: float, config: Config
 ) -> dict[str, list[dict[str, Any]]]:
     """Predict ogbn-papers100M on many hosts, if it were like each of the graphs."""
     links = [Link(gigabits, config.latency) for gigabits in config.gigabits]
-    found = {}
+    predictions = {}
     for name, graph in graphs.items():
         rows = graph["volumes"][partitioners.best(config.methods)]
         volumes = {row["parts"]: Volume(**row) for row in rows}
-        found[name] = [
-            halo_costs.extrapolated(
+        predictions[name] = [
+            halo_costs.extrapolate(
                 volumes, graph["nodes"], halo_costs.PAPERS, p, rate, links
             )
             for p in config.hosts
         ]
-    return found
+    return predictions
 
 
 if __name__ == "__main__":

@@ -47,12 +47,12 @@ def measure(
         folder = Path(name)
         scipy.sparse.save_npz(folder / "matrix.npz", csr, compressed=False)
         np.save(folder / "place.npy", layout.place)
-        asked = {"rows": layout.rows, "parts": layout.parts, "exchange": exchange}
-        asked |= {"columns": columns, "hops": hops}
-        (folder / "asked.json").write_text(json.dumps(asked))
+        task = {"rows": layout.rows, "parts": layout.parts, "exchange": exchange}
+        task |= {"columns": columns, "hops": hops}
+        (folder / "task.json").write_text(json.dumps(task))
         _run(folder, layout.parts)
-        found = json.loads((folder / "found.json").read_text())
-        return found | {"product": np.load(folder / "product.npy")}
+        result = json.loads((folder / "result.json").read_text())
+        return result | {"product": np.load(folder / "product.npy")}
 
 
 def _run(folder: Path, processes: int) -> None:
@@ -81,8 +81,8 @@ def _run(folder: Path, processes: int) -> None:
                 )
         for i, process in enumerate(started):
             if process.wait(max(0.0, end - time.monotonic())) != 0:
-                said = (folder / f"log{i}").read_text()[-2000:]
-                msg = f"process {i} of {processes} failed: {said}"
+                tail = (folder / f"log{i}").read_text()[-2000:]
+                msg = f"process {i} of {processes} failed: {tail}"
                 raise ChildProcessError(msg)
     finally:
         for process in started:
@@ -120,38 +120,40 @@ def main(folder: Path, process: int, processes: int, port: str) -> None:
     if processes > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"127.0.0.1:{port}", processes, process)
-    asked = json.loads((folder / "asked.json").read_text())
+    task = json.loads((folder / "task.json").read_text())
     csr = scipy.sparse.csr_array(scipy.sparse.load_npz(folder / "matrix.npz"))
-    layout = Layout(np.load(folder / "place.npy"), asked["rows"], asked["parts"])
+    layout = Layout(np.load(folder / "place.npy"), task["rows"], task["parts"])
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("nodes",))
-    matrix = sharded.prepare(csr, layout, mesh, exchange=asked["exchange"])
-    x = drawn(csr.shape[0], asked["columns"])
+    matrix = sharded.prepare(csr, layout, mesh, exchange=task["exchange"])
+    x = random_columns(csr.shape[0], task["columns"])
     v = jax.block_until_ready(sharded.spread(layout, x, mesh))
-    found = {"seconds": [], "bytes": []}
+    samples = {"seconds": [], "bytes": []}
     hop = jax.jit(lambda m, v: m(v))
     product = sharded.collected(layout, hop(matrix, v))
     jax.block_until_ready(hop(matrix, v))
-    for _ in range(asked["hops"]):
+    for _ in range(task["hops"]):
         before, began = received_bytes(), time.perf_counter()
         jax.block_until_ready(hop(matrix, v))
-        found["seconds"].append(time.perf_counter() - began)
+        samples["seconds"].append(time.perf_counter() - began)
         after = received_bytes()
         if before is not None and after is not None:
-            found["bytes"].append(after - before)
-    found["local seconds"] = _local(matrix, asked)
+            samples["bytes"].append(after - before)
+    samples["local seconds"] = _local(matrix, task)
     if process == 0:
-        told = {name: min(found[name]) for name in ("seconds", "local seconds")}
-        told["bytes"] = statistics.median(found["bytes"]) if found["bytes"] else None
-        (folder / "found.json").write_text(json.dumps(told))
+        result = {name: min(samples[name]) for name in ("seconds", "local seconds")}
+        result["bytes"] = (
+            statistics.median(samples["bytes"]) if samples["bytes"] else None
+        )
+        (folder / "result.json").write_text(json.dumps(result))
         np.save(folder / "product.npy", product)
 
 
-def drawn(nodes: int, columns: int) -> np.ndarray:
+def random_columns(nodes: int, columns: int) -> np.ndarray:
     """Return the random dense side, the same in every process."""
     return np.random.default_rng(0).standard_normal((nodes, columns), np.float32)
 
 
-def _local(matrix: Any, asked: dict[str, Any]) -> list[float]:
+def _local(matrix: Any, task: dict[str, Any]) -> list[float]:
     """Time the local product of this process while the others time theirs."""
     import jax
     import jax.numpy as jnp
@@ -160,9 +162,9 @@ def _local(matrix: Any, asked: dict[str, Any]) -> list[float]:
 
     leaves = [leaf.addressable_data(0)[0] for leaf in matrix.leaves]
     local = jax.tree.unflatten(matrix.structure, leaves)
-    v = jnp.ones((local.shape[1], asked["columns"]), jnp.float32)
+    v = jnp.ones((local.shape[1], task["columns"]), jnp.float32)
     product, times = jax.jit(sparse.matmul), []
-    for _ in range(asked["hops"] + 1):  # the first one compiles
+    for _ in range(task["hops"] + 1):  # the first one compiles
         began = time.perf_counter()
         jax.block_until_ready(product(local, v))
         times.append(time.perf_counter() - began)

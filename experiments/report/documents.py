@@ -17,7 +17,7 @@ from experiments.report.record_tables import TABLES
 from experiments.report.score_tables import Table
 from gnnrp.runtime import atomic_files, checks, json_files
 
-TITLE = "How Graph Neural Networks Learn: the paper's results, reproduced by gnnrp"
+TITLE = "How Graph Neural Networks Learn: results of the paper reproduced by gnnrp"
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: auto;
@@ -40,7 +40,7 @@ class Section(NamedTuple):
     title: str
     tables: list[Table] | None
     figures: list[Path]
-    made: str  # settings, versions and device
+    provenance: str  # settings, versions and device
 
     @property
     def command(self) -> str:
@@ -64,13 +64,13 @@ def write(folder: Path) -> list[Path]:
     """Write the report of a folder of records in all three formats; return the files.
 
     Raises:
-        ValueError: there is no record, or a record is damaged.
+        ValueError: no record, or a damaged record.
     """
-    found = sections(folder)
+    results = sections(folder)
     paths = []
     for name, render in (("md", markdown), ("tex", latex), ("html", page)):
         path = folder / f"report.{name}"
-        atomic_files.write(path, render(found).encode())
+        atomic_files.write(path, render(results).encode())
         paths.append(path)
     return paths
 
@@ -79,20 +79,20 @@ def sections(folder: Path) -> list[Section]:
     """Return all experiments in the order of the paper, including those not run.
 
     Raises:
-        ValueError: there is no record, or a record is damaged.
+        ValueError: no record, or a damaged record.
     """
-    found = [section(folder, name) for name in TABLES]
-    if all(one.tables is None for one in found):
-        msg = f"{str(folder)!r} holds no record; make one with {found[0].command}"
+    results = [section(folder, name) for name in TABLES]
+    if all(result.tables is None for result in results):
+        msg = f"no record in {str(folder)!r}; create one with {results[0].command}"
         raise ValueError(msg)
-    return found
+    return results
 
 
 def section(folder: Path, name: str) -> Section:
     """Return an experiment; its tables are None if there is no record.
 
     Raises:
-        ValueError: its record is damaged or of another version.
+        ValueError: the record is damaged or of another version.
     """
     title, tables = TABLES[name]
     path = folder / f"{name}.json"
@@ -101,7 +101,7 @@ def section(folder: Path, name: str) -> Section:
     try:
         record = json_files.load(path)
         figures = [folder / file for file in record.get("figures", [])]
-        made, what = tables(record), _made(record)
+        content, provenance = tables(record), _provenance(record)
     except (
         KeyError,
         TypeError,
@@ -113,23 +113,23 @@ def section(folder: Path, name: str) -> Section:
         reason = checks.shown(error)
         msg = f"{str(path)!r} is damaged or of another version ({reason}); delete it"
         raise ValueError(msg) from error
-    return Section(name, title, made, [f for f in figures if f.exists()], what)
+    return Section(name, title, content, [f for f in figures if f.exists()], provenance)
 
 
-def _made(record: dict[str, Any]) -> str:
+def _provenance(record: dict[str, Any]) -> str:
     settings = ", ".join(f"{k} {v}" for k, v in record["settings"].items())
     versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
     commit = (record["commit"] or "no checkout")[:10]
     return (
-        f"settings: {settings}; commit {commit}; {versions}; {record['device']}; "
+        f"Settings: {settings}; commit {commit}; {versions}; {record['device']}; "
         f"{record['seconds']:.0f} s"
     )
 
 
-def markdown(found: list[Section]) -> str:
+def markdown(results: list[Section]) -> str:
     """Return the report as Markdown with links to figures in the same folder."""
     lines = [f"# {TITLE}", ""]
-    for section in found:
+    for section in results:
         lines += [f"## {section.title}", "", f"`{section.command}`", ""]
         if section.tables is None:
             lines += ["Not run.", ""]
@@ -139,7 +139,7 @@ def markdown(found: list[Section]) -> str:
             lines += ["|---" * len(table.header) + "|", *map(_row, table.rows), ""]
             lines += [table.note, ""] if table.note else []
         lines += [f"![{path.stem}]({path.name})" for path in section.figures]
-        lines += ["", f"Made with {section.made}.", ""]
+        lines += ["", f"{section.provenance}.", ""]
     return "\n".join(lines)
 
 
@@ -147,12 +147,12 @@ def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def latex(found: list[Section]) -> str:
+def latex(results: list[Section]) -> str:
     """Return the tables as LaTeX, one environment each, for the booktabs package."""
     lines = [
         "% \\usepackage{booktabs}, and an engine that reads UTF-8 (LuaLaTeX, XeLaTeX)"
     ]
-    for section in found:
+    for section in results:
         for table in section.tables or []:
             columns = "l" + "r" * (len(table.header) - 1)
             lines += [
@@ -187,12 +187,12 @@ def _tex(text: str) -> str:
     return "".join(special.get(char, char) for char in text)
 
 
-def page(found: list[Section]) -> str:
+def page(results: list[Section]) -> str:
     """Return a self-contained HTML page."""
     links = "".join(
-        f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in found
+        f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in results
     )
-    body = "".join(map(_section, found))
+    body = "".join(map(_section, results))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -222,7 +222,7 @@ def _section(section: Section) -> str:
     for path in section.figures:
         data = base64.b64encode(path.read_bytes()).decode()
         parts.append(f'<img alt="{path.stem}" src="data:image/png;base64,{data}">')
-    parts.append(f'<p class="made">Made with {html.escape(section.made)}.</p>')
+    parts.append(f'<p class="made">{html.escape(section.provenance)}.</p>')
     return "".join(parts)
 
 

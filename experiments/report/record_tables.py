@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments import published
-from experiments.report.score_tables import Table, absent, ogb, score, scores
+from experiments.report.score_tables import Table, empty_table, ogb, score, scores
 
 
 def convergence(record: dict[str, Any]) -> list[Table]:
@@ -13,8 +13,8 @@ def convergence(record: dict[str, Any]) -> list[Table]:
         [
             case["case"],
             *(
-                f"{told}; {seen}"
-                for told, seen in zip(case["table"], case["found"], strict=True)
+                f"{stated}; {computed}"
+                for stated, computed in zip(case["table"], case["found"], strict=True)
             ),
             f"{case['residual']:.1e}",
             f"{case['predictions']:.1e}",
@@ -24,15 +24,16 @@ def convergence(record: dict[str, Any]) -> list[Table]:
     ]
     header = [
         "case",
-        "R: table; found",
-        "F': table; found",
-        "R off",
-        "F' off",
+        "R: paper; here",
+        "F': paper; here",
+        "error of R",
+        "error of F'",
         "growth",
     ]
     note = (
-        "Distances, after all steps, to what the table says they converge to; growth "
-        "is the way in the second half of the steps over that in the first."
+        "Errors are relative distances after the last step to the limits stated in the "
+        "paper. Growth is the distance that predictions move in the second half of the "
+        "steps, divided by that of the first half."
     )
     return [Table("Convergence of residual propagation", header, rows, note)]
 
@@ -43,54 +44,55 @@ def data_sets(record: dict[str, Any]) -> list[Table]:
     for name, row in record["result"]["datasets"].items():
         stated = row["published"]
         names = ("num_nodes", "num_edges", "num_features", "num_classes")
-        told = "; ".join(
+        paper = "; ".join(
             "-" if stated[field] is None else f"{stated[field]:,}" for field in names
         )
         if row["found"] == published.ABSENT:
-            rows.append([name, *[""] * 6, told, published.ABSENT])
+            rows.append([name, *[""] * 6, paper, published.ABSENT])
             continue
-        found, edges = row["found"], row["edges"]
+        computed, edges = row["found"], row["edges"]
         rows.append([
             name,
-            f"{found['num_nodes']:,}",
+            f"{computed['num_nodes']:,}",
             *(f"{edges[kind]:,}" for kind in ("both", "once", "lines")),
-            f"{found['num_features']:,}",
-            f"{found['num_classes']:,}",
-            told,
+            f"{computed['num_features']:,}",
+            f"{computed['num_classes']:,}",
+            paper,
             ", ".join(row["differs"]) or "none",
         ])
     header = [
-        "set", "n", "e, both ways", "e, once", "e, lines", "d", "c",
-        "paper: n; e; d; c", "differs in",
+        "dataset", "n", "e, both directions", "e, once", "e, lines", "d", "c",
+        "paper: n; e; d; c", "differences",
     ]  # fmt: skip
     note = (
-        "The paper counts Planetoid, Amazon and Coauthor both ways, the heterophilous "
-        "sets once, Texas and Arxiv by lines. Features that the files here lack are 0. "
-        "The edges of sbm are drawn: the paper gives a range."
+        "The paper counts the edges of Planetoid, Amazon and Coauthor in both "
+        "directions, those of the heterophilous datasets once, and those of Texas and "
+        "Arxiv by lines of the file. d is 0 if the files here have no features. The "
+        "edges of sbm are random; the paper gives a range."
     )
-    return [Table("Data sets", header, rows, note)]
+    return [Table("Datasets", header, rows, note)]
 
 
 def curves(record: dict[str, Any]) -> list[Table]:
     """Return the best step by validation for each step size."""
     tables = []
     for name, panel in record["result"].items():
-        found, stated = panel["found"], panel["published"]
-        if found == published.ABSENT:
-            tables.append(absent(name))
+        computed, stated = panel["found"], panel["published"]
+        if computed == published.ABSENT:
+            tables.append(empty_table(name))
             continue
         rows = [
             [f"η = {eta}", str(at["step"]), score(at["val"], 0), score(at["test"], 0)]
-            for eta, at in found["chosen"].items()
+            for eta, at in computed["chosen"].items()
         ]
-        lp = found["lp"]
+        lp = computed["lp"]
         rows.append(["LP, α = 1", "-", score(lp["val"], 0), score(lp["test"], 0)])
         rows += [
             [f"{model}, paper", "-", "-", score(*cell)]
             for model, cell in stated.items()
         ]
         header = ["model", "step", "validation", "test"]
-        tables.append(Table(f"{name}, K = {found['power']}", header, rows))
+        tables.append(Table(f"{name}, K = {computed['power']}", header, rows))
     return tables
 
 
@@ -99,7 +101,7 @@ def evolution(record: dict[str, Any]) -> list[Table]:
     tables = []
     for name, panel in record["result"].items():
         if panel.get("found") == published.ABSENT:
-            tables.append(absent(name))
+            tables.append(empty_table(name))
             continue
         first, last = panel["rows"][0]["graphs"], panel["rows"][-1]["graphs"]
         rows = [
@@ -112,10 +114,10 @@ def evolution(record: dict[str, Any]) -> list[Table]:
             ]
             for graph, before, after in zip(panel["graphs"], first, last, strict=True)
         ]
-        what = "homophilic share" if panel["synthetic"] else "edges kept"
-        header = [what, "A(A, Θ*)", "A(Θ, A^2L)", "A(Θ, Θ*)", "test, %"]
+        share = "homophilic share" if panel["synthetic"] else "share of edges"
+        header = [share, "A(A, Θ*)", "A(Θ, A^2L)", "A(Θ, Θ*)", "test, %"]
         note = "; ".join(
-            f"{claim}: {'holds' if holds else 'does NOT hold'}"
+            f"{claim}: {'holds' if holds else 'does not hold'}"
             for claim, holds in panel["claims"].items()
         )
         if panel["diverged"] is not None:
@@ -128,10 +130,10 @@ def blocks(record: dict[str, Any]) -> list[Table]:
     """Return the distances between the kernels of the classes."""
     result = record["result"]
     if result.get("found") == published.ABSENT:
-        return [absent(result["dataset"])]
+        return [empty_table(result["dataset"])]
     rows = [
         ["share of |Θ|² between classes", f"{result['off_class_share']:.3f}"],
-        ["|pseudo (x) I - Θ| / |Θ|", f"{result['relative_difference']:.3f}"],
+        ["|pseudo-NTK ⊗ I - Θ| / |Θ|", f"{result['relative_difference']:.3f}"],
     ]
     return [Table("Kernel of several outputs", ["quantity", "here"], rows)]
 
@@ -141,7 +143,7 @@ def settings(record: dict[str, Any]) -> list[Table]:
     tables = []
     for name, panel in record["result"]["datasets"].items():
         if panel == published.ABSENT:
-            tables.append(absent(name))
+            tables.append(empty_table(name))
             continue
         rows = [
             [
@@ -156,13 +158,13 @@ def settings(record: dict[str, Any]) -> list[Table]:
             for setting, row in panel.items()
         ]
         header = [
-            "setting", "trained, predicts through", "infinite, best step",
-            "at the end", "finite", "runs", "restricted off by",
+            "setting", "graphs of training, prediction", "infinite, best step",
+            "infinite, last step", "finite", "runs", "error of transductive block",
         ]  # fmt: skip
         tables.append(Table(f"{name}, test scores", header, rows))
     note = (
-        "The last column is the distance of the transductive kernel's block between "
-        "training and other nodes to the right one, over its size."
+        "The last column is the relative error of using the transductive kernel's "
+        "block between training and other nodes."
     )
     return [*tables[:-1], tables[-1]._replace(note=tables[-1].note or note)]
 
@@ -174,28 +176,31 @@ def widths(record: dict[str, Any]) -> list[Table]:
         [
             str(row["width"]),
             *(
-                f"{row[what]['mean']:.4f} ± {row[what]['std']:.4f}"
-                for what in ("kernel", "trajectory")
+                f"{row[part]['mean']:.4f} ± {row[part]['std']:.4f}"
+                for part in ("kernel", "trajectory")
             ),
         ]
         for row in result["widths"]
     ]
-    slope = ", ".join(f"{what} {value}" for what, value in result["slope"].items())
-    note = f"Slopes in width: {slope}; {result['expected_slope']} is expected."
-    header = ["width", "kernel off by", "trajectory off by"]
-    return [Table("Finite GCNs beside the infinite kernel", header, rows, note)]
+    slope = ", ".join(f"{part} {value}" for part, value in result["slope"].items())
+    note = f"Log-log slopes: {slope}; expected: {result['expected_slope']}."
+    header = ["width", "error of the kernel", "error of the trajectory"]
+    return [Table("Finite GCNs and the infinite-width kernel", header, rows, note)]
 
 
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[Table]]]] = {
     "table1_ogb": ("Table 1: OGB (Sec. 3.3)", ogb),
     "figure2_rp_curve": ("Figure 2: learning curves of RP (Sec. 3.3)", curves),
-    "figure3_ntk_alignment": ("Figure 3: the kernel in training (Sec. 6)", evolution),
+    "figure3_ntk_alignment": (
+        "Figure 3: the kernel during training (Sec. 6)",
+        evolution,
+    ),
     "table2_convergence": ("Convergence table (App. B.2)", convergence),
     "table3_datasets": ("Dataset table (App. D.1)", data_sets),
     "table4_homophilic": ("Homophilic table (App. E.2)", scores),
     "table5_heterophilic": ("Heterophilic table (App. E.3)", scores),
-    "figure4_ntk_blocks": ("Several outputs: blocks of the kernel (App. C.3)", blocks),
+    "figure4_ntk_blocks": ("Figure 4: blocks of the kernel (App. C.3)", blocks),
     "inductive_pmlp": ("Inductive learning and PMLP (App. C.1)", settings),
-    "analytic_vs_empirical": ("Finite beside infinite width (Sec. 4)", widths),
+    "analytic_vs_empirical": ("Finite and infinite width (Sec. 4)", widths),
 }
 """Experiment -> title and function from record to tables, in the paper's order."""

@@ -3,8 +3,8 @@
     python -m experiments.report.results_table
 
 prints this section of the README: the command of each table and figure of the paper,
-and the test scores with the published ones. It reads the records of ``make reproduce``
-that are committed in ``experiments/results``.
+and the test scores with the published ones. It reads the records that ``make
+reproduce`` wrote and that are committed in ``experiments/results``.
 """
 
 import json
@@ -18,7 +18,8 @@ from experiments.report.score_tables import cell, score, verdict
 RESULTS = Path(__file__).parents[1] / "results"
 MODELS = ("majority class", "LP", "RP, graph alone", "RP", "GCN")
 TITLES = (
-    "majority", "label propagation", "RP", "RP with features", "GCN trained here (runs)"
+    "majority class", "label propagation", "RP", "RP with features",
+    "GCN, trained here (runs)",
 )  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def commands() -> str:
         f"| {title} | `python -m experiments.paper.{name}{_data(name)}` |"
         for name, (title, _) in TABLES.items()
     ]
-    return "\n".join(["| in the paper | command |", "|---|---|", *rows])
+    return "\n".join(["| table or figure | command |", "|---|---|", *rows])
 
 
 def _data(name: str) -> str:
@@ -55,30 +56,30 @@ def scores(folder: Path) -> str:
             row(name, panel, graph_alone=table == "table1_ogb")
             for name, panel in panels.items()
         ]
-    header = ["set", *TITLES, "RP, published", "difference"]
+    header = ["dataset", *TITLES, "RP, published", "difference"]
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def row(name: str, panel: dict[str, Any], *, graph_alone: bool) -> list[str]:
     """Return the scores of a dataset; published RP uses features except on OGB."""
-    stated, found = panel["published"], panel["found"]
+    stated, computed = panel["published"], panel["found"]
     stated = (stated["test"] if graph_alone else stated)["RP"]
     label = f"{name} (ROC-AUC)" if name in published.ROC_AUC else name
-    if isinstance(found, str):
-        return [label, *["-"] * len(MODELS), score(*stated), found]
-    compared = found["RP"]
+    if isinstance(computed, str):
+        return [label, *["-"] * len(MODELS), score(*stated), computed]
+    compared = computed["RP"]
     if graph_alone:
-        found = found | {"RP, graph alone": compared, "RP": None}
-    cells = [cell(found.get(model)) for model in MODELS]
-    network = found.get("GCN")
+        computed = computed | {"RP, graph alone": compared, "RP": None}
+    cells = [cell(computed.get(model)) for model in MODELS]
+    network = computed.get("GCN")
     if isinstance(network, dict):
         cells[-1] += f" ({network['num_seeds']})"
-    runs = found["LP"]["num_seeds"]
+    runs = computed["LP"]["num_seeds"]
     if runs > 1:
         label += f", {runs} splits"
-    told = compared if isinstance(compared, str) else verdict(compared, stated)
-    return [label, *cells, score(*stated), told]
+    last = compared if isinstance(compared, str) else verdict(compared, stated)
+    return [label, *cells, score(*stated), last]
 
 
 if __name__ == "__main__":

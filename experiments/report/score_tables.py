@@ -27,7 +27,7 @@ def verdict(here: Any, stated: Any) -> str:
     The spread is the larger of both, and 0.05 if neither has one.
 
     Args:
-        here: a row with ``test_mean`` and ``test_std``, or a text in its place.
+        here: a row with ``test_mean`` and ``test_std``, or a text if there is none.
         stated: (mean, spread), or None.
     """
     if not isinstance(here, dict) or here["test_mean"] is None or not stated:
@@ -44,47 +44,44 @@ def cell(here: Any, part: str = "test") -> str:
     return score(here[f"{part}_mean"], here[f"{part}_std"])
 
 
-def absent(name: str, reason: str = published.ABSENT) -> Table:
+def empty_table(name: str, reason: str = published.ABSENT) -> Table:
     """Return a table without numbers for a dataset that was not run."""
-    return Table(name, ["set"], [[name]], reason)
+    return Table(name, ["dataset"], [[name]], reason)
 
 
 REASONS = {
     ("citeseer", "RP"): (
-        "the settings of the authors' script give 72.7 (`gnnrp rp --dataset citeseer`; "
-        "also with `--precision float64`), with `--power 4` or `--gamma 30` it is "
-        "73.0: other settings were probably used, which is not proven"
+        "the settings of the authors' script give 72.7 (`gnnrp rp --dataset citeseer`, "
+        "also with `--precision float64`). `--power 4` or `--gamma 30` gives 73.0, so "
+        "the paper probably used other settings, but this is not proven"
     ),
     ("photo", "RP"): (
-        "not explained; the paper's random splits are not known, but on 50 others the "
-        "mean is 93.4, and 93.8 with the step chosen on the test nodes "
+        "unexplained. The paper's random splits are unknown. On 50 other splits "
+        "the mean is 93.4, or 93.8 with the step chosen on the test nodes "
         "(`python -m experiments.paper.random_splits`)"
     ),
     ("computers", "RP"): (
-        "not explained; the paper's random splits are not known, and its spread of 0 "
-        "is none over splits"
+        "unexplained. The paper's random splits are unknown, and its spread of 0 "
+        "cannot be a spread over splits"
     ),
     ("arxiv", "LP"): (
-        "not explained; the paper quotes a leaderboard, whose label propagation is "
-        "another; 1 to 50 hops, the limit at α = 0.9, and holding the labels (another "
-        "row) were tried"
+        "unexplained. The paper quotes a leaderboard entry, which uses another form of "
+        "label propagation. Neither 1 to 50 hops nor the limit at α = 0.9 nor holding "
+        "the labels (a separate row) reproduces it"
     ),
 }
-"""(dataset, model) -> reason for the difference to the paper, or what was tried."""
+"""(dataset, model) -> reason for the difference to the paper, or attempts so far."""
 
-UNTUNED = (
-    "trained here with common settings that are not tuned; those of the published ones "
-    "were"
-)
-UNKNOWN = "not known, and nothing was tried"
+UNTUNED = "trained here with common, untuned settings; the published settings are tuned"
+UNKNOWN = "cause unknown, not investigated"
 NETWORKS = {"MLP", "SGC", "GCN", "JKNet", "APPNP"}
 
 
-def why(name: str, rows: list[list[str]]) -> str:
-    """Explain each row whose difference is beyond the spread, in one sentence.
+def explain(name: str, rows: list[list[str]]) -> str:
+    """Explain each row whose difference is beyond the spread.
 
     Args:
-        name: of the dataset.
+        name: dataset.
         rows: cells, from the model to the verdict.
     """
     beyond = [row[0] for row in rows if row[-1].endswith("beyond")]
@@ -103,14 +100,20 @@ def scores(record: dict[str, Any]) -> list[Table]:
     """Return a table per dataset: every model, here and in the paper."""
     tables = []
     for name, column in record["result"]["datasets"].items():
-        stated, found = column["published"], column["found"]
-        note, found = (found, {}) if isinstance(found, str) else ("", found)
+        stated, computed = column["published"], column["found"]
+        note, computed = (computed, {}) if isinstance(computed, str) else ("", computed)
         rows = []
-        for model in dict.fromkeys([*stated, *found]):
-            here, paper = found.get(model), stated.get(model)
-            told = [score(*paper) if paper else "-", verdict(here, paper)]
-            rows.append([model, cell(here), _runs(here), *told])
-        notes = [note, _featureless(found), _diverged(found), why(name, rows)]
+        for model in dict.fromkeys([*stated, *computed]):
+            here, paper = computed.get(model), stated.get(model)
+            paper_score = score(*paper) if paper else "-"
+            compared = verdict(here, paper)
+            rows.append([model, cell(here), _runs(here), paper_score, compared])
+        notes = [
+            note,
+            _without_features(computed),
+            _diverged(computed),
+            explain(name, rows),
+        ]
         header = ["model", "test, here", "runs", "test, paper", "difference"]
         title = f"{name}, {'ROC-AUC' if name in published.ROC_AUC else 'accuracy'}"
         tables.append(Table(title, header, rows, " ".join(filter(None, notes))))
@@ -125,28 +128,33 @@ def ogb(record: dict[str, Any]) -> list[Table]:
         "test, difference",
     ]  # fmt: skip
     for name, panel in record["result"]["datasets"].items():
-        found = {} if panel["found"] == published.ABSENT else panel["found"]
+        computed = {} if panel["found"] == published.ABSENT else panel["found"]
         stated = {
             part: {OURS.get(model, model): pair for model, pair in pairs.items()}
             for part, pairs in panel["published"].items()
         }
         rows = []
-        for model in dict.fromkeys([*stated["test"], *found]):
-            here = found.get(model)
+        for model in dict.fromkeys([*stated["test"], *computed]):
+            here = computed.get(model)
             paper = [stated[part].get(model) for part in ("val", "test")]
-            told = [score(*pair) if pair else "-" for pair in paper]
+            paper_scores = [score(*pair) if pair else "-" for pair in paper]
             compared = verdict(here, paper[1])
-            row = [cell(here, "val"), cell(here), _runs(here), *told, compared]
+            row = [cell(here, "val"), cell(here), _runs(here), *paper_scores, compared]
             rows.append([model, *row])
-        note = "" if found else published.ABSENT
-        notes = [note, _featureless(found), _diverged(found), why(name, rows)]
+        note = "" if computed else published.ABSENT
+        notes = [
+            note,
+            _without_features(computed),
+            _diverged(computed),
+            explain(name, rows),
+        ]
         title = f"{name}, {'ROC-AUC' if name in published.ROC_AUC else 'accuracy'}"
         tables.append(Table(title, header, rows, " ".join(filter(None, notes))))
         speed += _speed(name, record["measured"].get(name), stated["speed"])
-    header = ["set", "RP over full-batch GCN", "here", "paper"]
+    header = ["dataset", "RP relative to full-batch GCN", "here", "paper"]
     note = (
-        "Steps in turns on this device, medians; memory is that of the compiled steps, "
-        "inputs included. The paper's are of a GPU."
+        "Times are medians of alternating steps on this device. Memory is that of the "
+        "compiled steps, including inputs. The paper's values are from a GPU."
     )
     return [*tables, Table("Steps, time and memory", header, speed, note)]
 
@@ -159,15 +167,15 @@ def _runs(here: Any) -> str:
     return str(here["num_seeds"]) if isinstance(here, dict) else "-"
 
 
-def _featureless(found: dict[str, Any]) -> str:
-    names = [model for model, row in found.items() if row == published.FEATURELESS]
+def _without_features(computed: dict[str, Any]) -> str:
+    names = [model for model, row in computed.items() if row == published.FEATURELESS]
     return f"{', '.join(names)}: {published.FEATURELESS}." if names else ""
 
 
-def _diverged(found: dict[str, Any]) -> str:
+def _diverged(computed: dict[str, Any]) -> str:
     names = [
         model
-        for model, row in found.items()
+        for model, row in computed.items()
         if isinstance(row, dict) and any(step >= 0 for step in row.get("diverged", []))
     ]
     return f"{', '.join(names)}: training diverged." if names else ""
@@ -181,13 +189,15 @@ def _speed(name: str, here: dict[str, Any] | None, stated: dict) -> list[list[st
         ratio = reached["ratio"]
         reached = "not reached" if ratio is None else f"x {ratio:.4g}"
     cells: dict[str, str] = {
-        "speedup of a step": _times(here["speedup of a step"]),
+        "speedup of a step": _ratio(here["speedup of a step"]),
         "time to accuracy": str(reached or published.ABSENT),
-        "memory": _times(here["memory"]),
+        "memory": _ratio(here["memory"]),
     }
-    told = {what: _times(stated.get(what)) for what in cells}
-    return [[name, what, value, told[what]] for what, value in cells.items()]
+    return [
+        [name, quantity, value, _ratio(stated.get(quantity))]
+        for quantity, value in cells.items()
+    ]
 
 
-def _times(ratio: float | None) -> str:
+def _ratio(ratio: float | None) -> str:
     return "-" if ratio is None else f"x {ratio:.4g}"

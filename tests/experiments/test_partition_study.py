@@ -73,7 +73,7 @@ def test_what_is_counted_is_what_the_code_exchanges(graph, method, parts):
     found = halo_costs.volume(graph, layout)
     needed, rounds = partitioning.halos(graph, layout)
     sizes = np.array([[len(rows) for rows in each] for each in needed])
-    lacked, entries = halo_costs.lacking(graph, layout)
+    lacked, entries = halo_costs.halo_sizes(graph, layout)
     np.testing.assert_array_equal(lacked, sizes)
     assert entries.sum() == graph.nnz
     assert found.halo == sizes.sum()
@@ -113,12 +113,12 @@ def test_partitioners_cut_less_than_ranges_of_drawn_numbers(graph):
 
 
 def test_of_too_many_edges_a_partitioner_is_given_a_share(graph):
-    seen = partitioners.thinned(graph, graph.nnz // 2, 0)
+    seen = partitioners.sample_edges(graph, graph.nnz // 2, 0)
     assert (seen != seen.T).nnz == 0
     assert 0.4 < seen.nnz / graph.nnz < 0.6
     assert not (seen > graph).nnz
     loops = scipy.sparse.csr_array(ring() + scipy.sparse.eye_array(12))
-    assert (partitioners.thinned(loops, 24, 0) != ring()).nnz == 0
+    assert (partitioners.sample_edges(loops, 24, 0) != ring()).nnz == 0
 
 
 def test_what_is_not_installed_or_not_known_is_refused_at_once(monkeypatch):
@@ -175,24 +175,24 @@ def test_memory_of_a_host_is_the_sum_of_its_arrays():
 
 def test_a_share_is_measured_or_follows_a_power_of_the_number_of_parts():
     measured = {p: 0.3 * p**0.5 for p in (8, 16, 32)} | {2: 9.0}
-    assert halo_costs.extended(measured, 16) == (measured[16], False)
-    share, fitted = halo_costs.extended(measured, 128)
+    assert halo_costs.share_at(measured, 16) == (measured[16], False)
+    share, fitted = halo_costs.share_at(measured, 128)
     assert fitted
     assert share == pytest.approx(0.3 * 128**0.5)
-    assert halo_costs.extended({2: 0.5}, 8) == (0.5, True)
-    assert halo_costs.extended({2: 0.0}, 8) == (0.0, True)
+    assert halo_costs.share_at({2: 0.5}, 8) == (0.5, True)
+    assert halo_costs.share_at({2: 0.0}, 8) == (0.0, True)
 
 
 def test_a_graph_like_itself_is_extrapolated_to_itself():
     same = Large(1000, 20_000, 10)
     link = Link(10.0, 1e-4)
     volumes = {4: EXAMPLE}
-    found = halo_costs.extrapolated(volumes, 1000, same, 4, 1e6, [link])
+    found = halo_costs.extrapolate(volumes, 1000, same, 4, 1e6, [link])
     here = halo_costs.seconds(EXAMPLE, 10, 1e6, link)
     assert found["hop"]["10"] == pytest.approx(here["total"])
     assert found["hop without padding"]["10"] < found["hop"]["10"]
     assert not found["fitted"]
-    more = halo_costs.extrapolated(volumes, 1000, same, 8, 1e6, [link])
+    more = halo_costs.extrapolate(volumes, 1000, same, 8, 1e6, [link])
     assert more["fitted"]
     assert more["local"] == pytest.approx(found["local"] / 2)
 

@@ -113,7 +113,8 @@ def test_what_is_told_of_photo_is_of_its_record():
     )
     told = score_tables.REASONS["photo", "RP"]
     assert (
-        f"on {record['splits']} others the mean is {mean:.1f}, and {best:.1f}" in told
+        f"On {record['splits']} other splits the mean is {mean:.1f}, or {best:.1f}"
+        in told
     )
 
 
@@ -147,7 +148,7 @@ def test_a_damaged_record_is_named_in_one_sentence(tmp_path, text):
 
 
 def test_a_folder_without_records_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="holds no record; make one with python -m"):
+    with pytest.raises(ValueError, match=r"no record in .*; create one with python -m"):
         documents.write(tmp_path)
 
 
