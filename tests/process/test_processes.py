@@ -205,7 +205,7 @@ def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):
     x = np.random.default_rng(0).standard_normal((data.num_nodes, 2))
     moved = found.matrix(sharded.spread(layout, x, found.matrix.mesh))
     np.testing.assert_allclose(
-        sharded.collected(layout, moved), csr @ x, rtol=1e-12, atol=1e-14
+        sharded.gather(layout, moved), csr @ x, rtol=1e-12, atol=1e-14
     )
     with pytest.raises(ValueError, match="is not empty; choose another folder"):
         shards.write(tmp_path / "one", data, 1)
@@ -241,7 +241,10 @@ def test_nodes_stand_in_the_parts_that_a_file_names(data, tmp_path, capsys):
         ("0\n1\n", "part must have shape (2000,), got (2,)"),
         ("3\n" * 2000, "the greatest part of a node must be at most 2, got 3"),
         ("-1\n" * 2000, "the least part of a node must be at least 0, got -1"),
-        ("0.5\n" * 2000, "must have the part of a node, from 0, a line (not every line"),
+        (
+            "0.5\n" * 2000,
+            "must have the part of a node, from 0, a line (not every line",
+        ),
     ],
 )
 def test_a_file_that_names_no_parts_is_refused(text, message, tmp_path, capsys):
