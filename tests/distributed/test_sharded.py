@@ -252,11 +252,11 @@ def test_what_does_not_fit_is_refused():
     layout = partitioning.balanced(csr, 1)
     with pytest.raises(ValueError, match="parts must be at most 12, got 13"):
         partitioning.balanced(csr, 13)
-    with pytest.raises(ValueError, match="one axis of 3 devices, as the layout"):
+    with pytest.raises(ValueError, match="one axis of 3 devices, one for each"):
         sharded.prepare(csr, partitioning.balanced(csr, 3), mesh)
     with pytest.raises(ValueError, match="exchange must be one of auto, halo, gather"):
         sharded.prepare(csr, layout, mesh, exchange="hallo")
-    with pytest.raises(ValueError, match="layout is of 12 nodes, the matrix of shape"):
+    with pytest.raises(ValueError, match="layout has 12 nodes, the matrix shape"):
         sharded.prepare(ring(5), layout, mesh)
     with pytest.raises(ValueError, match="must have 12 rows, as spread gives it, got"):
         sharded.prepare(csr, layout, mesh)(jax.numpy.ones((5, 1)))
