@@ -61,10 +61,10 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
         debug = command.debug
         uses_cache = getattr(command, "compilation_cache", False)
         cache = compilation_cache.enabled() if uses_cache else nullcontext()
-        with streams.warning_lines(), streams.collected(), cache:
+        with streams.warning_lines(), streams.buffered_output(), cache:
             command.run()
     except KeyboardInterrupt as interruption:
-        sentence, status = interrupts.stopped(interruption)
+        sentence, status = interrupts.outcome(interruption)
     except Exception as error:
         if debug:
             raise
@@ -72,7 +72,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
         limit = getattr(error, "message_limit", limit)
     else:
         return 0
-    streams.tell(f"gnnrp: {sentence}", limit)
+    streams.print_line(f"gnnrp: {sentence}", limit)
     return status
 
 

@@ -129,7 +129,7 @@ def main(folder: Path, process: int, processes: int, port: str) -> None:
     v = jax.block_until_ready(sharded.spread(layout, x, mesh))
     samples = {"seconds": [], "bytes": []}
     hop = jax.jit(lambda m, v: m(v))
-    product = sharded.collected(layout, hop(matrix, v))
+    product = sharded.gather(layout, hop(matrix, v))
     jax.block_until_ready(hop(matrix, v))
     for _ in range(task["hops"]):
         before, began = received_bytes(), time.perf_counter()

@@ -102,7 +102,7 @@ class FromData:
         )
         for name, (here, there) in datasets.differences(dataset).items():
             if name != "num_features" or dataset.features is not None:
-                streams.tell(
+                streams.print_line(
                     f"gnnrp: {dataset.name} has {here:,} {name.removeprefix('num_')} "
                     f"here and {there:,} in the paper; the files may be incomplete"
                 )

@@ -52,7 +52,9 @@ def silence_threads() -> None:
     logger = logging.getLogger("asyncio")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    warnings.showwarning = lambda message, *_, **__: streams.tell(f"gnnrp: {message}")
+    warnings.showwarning = lambda message, *_, **__: streams.print_line(
+        f"gnnrp: {message}"
+    )
 
 
 def show_traceback() -> int:

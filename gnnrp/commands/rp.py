@@ -70,7 +70,7 @@ class Rp(_Flags, Kept):
             )
         record, trajectory = result
         for warning in tables.warnings(record, dataset):
-            streams.tell(f"gnnrp: {warning}")
+            streams.print_line(f"gnnrp: {warning}")
         from gnnrp import plotting
 
         def figure() -> Any:
@@ -111,7 +111,7 @@ class Rp(_Flags, Kept):
         if result is None:  # the first process prints
             return
         for warning in result["warnings"]:
-            streams.tell(f"gnnrp: {warning}")
+            streams.print_line(f"gnnrp: {warning}")
         streams.show(result["text"])
 
     def prepare_shards(self) -> tuple[RPSettings, dict[str, Any]]:

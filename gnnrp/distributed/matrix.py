@@ -5,12 +5,12 @@ other, and the same rows of its operand. Before a hop it receives the rows that 
 entries need (its halo, in rounds of pairs), or all rows if they are fewer.
 
 Rows are padded with blanks to the same number per device (``partitioning``); ``spread``
-and ``collected`` convert operands and results. ``residual.run`` accepts such arrays,
+and ``gather`` convert operands and results. ``residual.run`` accepts such arrays,
 also over the devices of several processes.
 
     layout = layouts.balanced(adjacency, mesh.size)
     matrix = sharded.prepare(adjacency, layout, mesh)
-    y = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
+    y = sharded.gather(layout, matrix(sharded.spread(layout, x, mesh)))
 """
 
 import dataclasses
@@ -137,8 +137,8 @@ def blocks(
         ValueError: an unknown exchange; a matrix that does not fit the layout.
     """
     checks.one_of("exchange", exchange, EXCHANGES)
-    csr = partitioning.placed(adjacency, layout)
-    halo = partitioning.halos_of_placed(csr, layout)
+    csr = partitioning.layout_matrix(adjacency, layout)
+    halo = partitioning.layout_halos(csr, layout)
     others = (layout.parts - 1) * layout.rows
     gather = exchange == "gather" or (exchange == "auto" and halo.received >= others)
     send = None if gather else _sent_rows(halo, layout)
@@ -178,7 +178,9 @@ def assemble(
         leaves[part], structure = jax.tree.flatten(sparse.from_csr(csr))
         send[part] = [] if sent is None else [sent]
     stacked = [
-        joined({part: np.asarray(each[i])[None] for part, each in held.items()}, mesh)
+        concatenate(
+            {part: np.asarray(each[i])[None] for part, each in held.items()}, mesh
+        )
         for held in (leaves, send)
         for i in range(len(next(iter(held.values()))))
     ]
@@ -193,7 +195,7 @@ def own_parts(mesh: Mesh) -> list[int]:
     return [i for i, d in enumerate(mesh.devices.flat) if d.process_index == here]
 
 
-def joined(
+def concatenate(
     held: dict[int, Shaped[np.ndarray, "..."]], mesh: Mesh, axis: int = 0
 ) -> Shaped[Array, "..."]:
     """Return an array of a block for each part, from those of this process.
@@ -252,7 +254,7 @@ def spread(
     return jax.make_array_from_callback(placed.shape, shared, placed.__getitem__)
 
 
-def collected(
+def gather(
     layout: Layout, placed: Shaped[Array, "m ..."]
 ) -> Shaped[np.ndarray, "n ..."]:
     """Return the values of all nodes, in their own order, on the host.

@@ -186,10 +186,10 @@ def parse_rounds(values: Any, num_parts: int) -> tuple[Round, ...] | None:
 
 def halos(adjacency: Any, layout: Layout) -> Halo:
     """Return the rows that each part needs from each other at a hop."""
-    return halos_of_placed(placed(adjacency, layout), layout)
+    return layout_halos(layout_matrix(adjacency, layout), layout)
 
 
-def placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
+def layout_matrix(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
     """Return the matrix between the rows of a layout.
 
     Raises:
@@ -210,8 +210,8 @@ def placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
     return csr
 
 
-def halos_of_placed(csr: scipy.sparse.csr_array, layout: Layout) -> Halo:
-    """Return ``halos`` from the matrix of ``placed``."""
+def layout_halos(csr: scipy.sparse.csr_array, layout: Layout) -> Halo:
+    """Return ``halos`` from the matrix of ``layout_matrix``."""
     borders = np.arange(layout.parts + 1) * layout.rows
     needed = []
     for part in range(layout.parts):

@@ -144,7 +144,7 @@ def read(folder: Path) -> Shards:
 
     def over(name: str, axis: int) -> jax.Array:
         blocks = {part: of_nodes[name] for part, (_, of_nodes) in own.items()}
-        return sharded.joined(blocks, mesh, axis)
+        return sharded.concatenate(blocks, mesh, axis)
 
     return Shards(
         table["dataset"],

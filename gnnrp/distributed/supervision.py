@@ -121,7 +121,7 @@ class Supervisor:
         if self._worker is not None:
             output = self._worker.close()
             for line in output.splitlines() if show_output else ():
-                streams.tell(line)
+                streams.print_line(line)
 
     def _is_first(self) -> bool:
         return self._hosts is not None and self._hosts.index == 0

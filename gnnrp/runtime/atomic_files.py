@@ -43,7 +43,7 @@ def try_folder(folder: Path) -> None:
         OSError: a file in place of the folder, no permission, no room.
     """
     if error := obstacle(folder):
-        with telling(folder):
+        with write_errors(folder):
             raise error
 
 
@@ -57,7 +57,7 @@ def write(path: Path, content: bytes | memoryview) -> None:
     # file's own name, which may be as long as the system allows.
     half = path.with_name(f".{secrets.token_hex(8)}.half")
     remove = functools.partial(half.unlink, missing_ok=True)
-    with interrupts.Held(), interrupts.cleanup(remove), telling(path):
+    with interrupts.Held(), interrupts.cleanup(remove), write_errors(path):
         file = half.open("xb")
         try:
             with file:
@@ -74,7 +74,7 @@ def is_half(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def telling(path: Path) -> Iterator[None]:
+def write_errors(path: Path) -> Iterator[None]:
     """Turn an error of writing into one sentence that names the file or folder.
 
     Raises:

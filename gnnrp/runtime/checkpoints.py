@@ -221,7 +221,7 @@ def prepare(folder: Path) -> None:
         OSError: it cannot be made or written.
     """
     atomic_files.try_folder(folder)
-    with atomic_files.telling(folder):
+    with atomic_files.write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 

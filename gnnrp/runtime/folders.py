@@ -32,7 +32,7 @@ def locked(folder: Path) -> Iterator[None]:
         BlockingIOError: the folder is in use.
         OSError: the lock cannot be written.
     """
-    with atomic_files.telling(folder):
+    with atomic_files.write_errors(folder):
         file = (folder / _LOCK).open("a")
     with file:
         try:

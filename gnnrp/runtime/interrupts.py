@@ -120,7 +120,7 @@ def stop(number: int, checkpoint: str = "") -> "NoReturn":
     raise KeyboardInterrupt(checkpoint)
 
 
-def stopped(interruption: KeyboardInterrupt) -> tuple[str, int]:
+def outcome(interruption: KeyboardInterrupt) -> tuple[str, int]:
     """Return the sentence and the exit status of a command that a signal stopped.
 
     The caller prints the sentence; further signals have no effect.

@@ -85,5 +85,5 @@ class Bar:
             initial=self._start,
             bar_format="{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left",
         )
-        streams.tell(line)
+        streams.print_line(line)
         self._next = now + BETWEEN

@@ -47,7 +47,7 @@ def prepare() -> None:
 
 
 def show(text: str) -> None:
-    """Print on standard output; within ``collected``, at its end.
+    """Print on standard output; within ``buffered_output``, at its end.
 
     Raises:
         OSError: it cannot be written.
@@ -61,7 +61,7 @@ def show(text: str) -> None:
 
 
 @contextlib.contextmanager
-def collected() -> Iterator[None]:
+def buffered_output() -> Iterator[None]:
     """Print the output of a command at its end, also after an error.
 
     A command that a signal stops prints nothing on standard output.
@@ -103,7 +103,7 @@ def printing() -> Iterator[None]:
         raise OSError(msg) from error
 
 
-def tell(text: str, limit: int = safe_text.LIMIT) -> None:
+def print_line(text: str, limit: int = safe_text.LIMIT) -> None:
     """Print a line on standard error; if that fails, nobody reads it."""
     try:
         print(safe_text.line(text, limit), file=sys.stderr, flush=True)
@@ -121,7 +121,7 @@ def warning_lines() -> Iterator[None]:
             show_usual(message, category, *where, **more)
         elif str(message) not in shown:
             shown.add(str(message))
-            tell(f"gnnrp: {message}")
+            print_line(f"gnnrp: {message}")
 
     with warnings.catch_warnings():
         show_usual, warnings.showwarning = warnings.showwarning, show_line

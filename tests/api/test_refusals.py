@@ -337,7 +337,7 @@ ROWS = [
     (lambda: sharded.prepare(A, LAYOUT, None), TypeError, ["Mesh(jax.devices()"]),
     (lambda: sharded.spread(LAYOUT, np.ones(3), MESH), ValueError, ["12 nodes", "[3]"]),
     (lambda: sharded.spread(LAYOUT, X, MESH, axis=5), ValueError, ["axis", "5"]),
-    (lambda: sharded.collected(LAYOUT, np.ones(3)), ValueError, ["12 rows"]),
+    (lambda: sharded.gather(LAYOUT, np.ones(3)), ValueError, ["12 rows"]),
     # Features
     (lambda: features.build(X.astype(str)), TypeError, ["features " + REALS]),
     (lambda: features.build(None), TypeError, ["features " + REALS, "NoneType"]),

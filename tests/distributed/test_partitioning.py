@@ -47,7 +47,7 @@ def test_a_product_in_named_parts_is_the_product():
     mesh = jax.make_mesh((1,), ("nodes",))
     x = np.random.default_rng(0).standard_normal((9, 2))
     matrix = sharded.prepare(csr, layout, mesh)
-    found = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
+    found = sharded.gather(layout, matrix(sharded.spread(layout, x, mesh)))
     np.testing.assert_allclose(found, csr @ x, rtol=1e-14)
 
 

@@ -38,11 +38,11 @@ for name, A in matrices.items():
         m = sharded.prepare(A, layout, mesh, exchange=exchange)
         v = sharded.spread(layout, x, mesh)
         one = sharded.spread(layout, x[:, 0], mesh)
-        expected = sharded.collected(layout, slope(v, m))
+        expected = sharded.gather(layout, slope(v, m))
         text = apply.lower(m, v).compile().as_text()
         found[name + ", " + exchange] = {
-            "product": abs(sharded.collected(layout, apply(m, v)) - A @ x).max(),
-            "column": abs(sharded.collected(layout, m(one)) - A @ x[:, 0]).max(),
+            "product": abs(sharded.gather(layout, apply(m, v)) - A @ x).max(),
+            "column": abs(sharded.gather(layout, m(one)) - A @ x[:, 0]).max(),
             "slope": abs(expected - A.T @ np.cos(A @ x)).max(),
             "in rounds": text.count(" collective-permute("),
             "rounds": len(m.rounds or ()),
@@ -242,7 +242,7 @@ def test_one_device_is_a_mesh_too():
     layout = partitioning.balanced(csr, 1)
     x = np.random.default_rng(0).standard_normal((12, 2))
     matrix = sharded.prepare(csr, layout, mesh)
-    found = sharded.collected(layout, matrix(sharded.spread(layout, x, mesh)))
+    found = sharded.gather(layout, matrix(sharded.spread(layout, x, mesh)))
     np.testing.assert_allclose(found, csr @ x, rtol=1e-14)
 
 
@@ -252,11 +252,11 @@ def test_what_does_not_fit_is_refused():
     layout = partitioning.balanced(csr, 1)
     with pytest.raises(ValueError, match="parts must be at most 12, got 13"):
         partitioning.balanced(csr, 13)
-    with pytest.raises(ValueError, match="one axis of 3 devices, as the layout"):
+    with pytest.raises(ValueError, match="one axis of 3 devices, one for each"):
         sharded.prepare(csr, partitioning.balanced(csr, 3), mesh)
     with pytest.raises(ValueError, match="exchange must be one of auto, halo, gather"):
         sharded.prepare(csr, layout, mesh, exchange="hallo")
-    with pytest.raises(ValueError, match="layout is of 12 nodes, the matrix of shape"):
+    with pytest.raises(ValueError, match="layout has 12 nodes, the matrix shape"):
         sharded.prepare(ring(5), layout, mesh)
     with pytest.raises(ValueError, match="must have 12 rows, as spread gives it, got"):
         sharded.prepare(csr, layout, mesh)(jax.numpy.ones((5, 1)))

@@ -205,7 +205,7 @@ def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):
     x = np.random.default_rng(0).standard_normal((data.num_nodes, 2))
     moved = found.matrix(sharded.spread(layout, x, found.matrix.mesh))
     np.testing.assert_allclose(
-        sharded.collected(layout, moved), csr @ x, rtol=1e-12, atol=1e-14
+        sharded.gather(layout, moved), csr @ x, rtol=1e-12, atol=1e-14
     )
     with pytest.raises(ValueError, match="is not empty; choose another folder"):
         shards.write(tmp_path / "one", data, 1)
