@@ -70,9 +70,10 @@ def modules():
 
 def members(name):
     """Return what a module says it has, or else defines, perhaps by another name."""
-    module = importlib.import_module(name)
+    module, above = importlib.import_module(name), exported_above(name)
     if hasattr(module, "__all__"):  # modules have pages of their own
-        return [n for n in module.__all__ if f"{name}.{n}" not in set(modules())]
+        own = [n for n in module.__all__ if f"{name}.{n}" not in set(modules())]
+        return [n for n in own if n not in above]
     tree, names = ast.parse(inspect.getsource(module)), []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -80,7 +81,15 @@ def members(name):
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names += [each.id for each in targets if isinstance(each, ast.Name)]
-    return [each for each in names if not each.startswith("_")]
+    return [n for n in names if not n.startswith("_") and n not in above]
+
+
+def exported_above(name):
+    """Return the names that the packages around a module export, with their pages."""
+    parts = name.split(".")
+    above = [".".join(parts[:i]) for i in range(1, len(parts))]
+    exports = [getattr(importlib.import_module(x), "__all__", []) for x in above]
+    return {each for names in exports for each in names}
 
 
 def helped(command):
@@ -112,12 +121,10 @@ def write_api():
         if name in of_flags:
             lines += ["", *helped(name.rpartition(".")[2])]
         else:
-            lines += [
-                f"   :members: {', '.join(members(name))}",
-                "",
-                ".. toctree::",
-                "",
-            ]
+            # Without names, the option would document everything in the module.
+            own = members(name)
+            lines += [f"   :members: {', '.join(own)}"] if own else []
+            lines += ["", ".. toctree::", ""]
             lines += [f"   {each}" for each in inside]
         (API / f"{name}.rst").write_text("\n".join(lines) + "\n")
 

@@ -1,1 +1,1 @@
-"""Scripts that measure and reproduce, run as ``python -m experiments.FOLDER.NAME``."""
+"""Benchmarks and reproductions, run as ``python -m experiments.FOLDER.NAME``."""

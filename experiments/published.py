@@ -1,15 +1,15 @@
-"""The figures of the paper's tables, in percent, as printed; none is computed here."""
+"""Scores printed in the paper's tables, in percent."""
 
 from typing import NamedTuple
 
 ABSENT = "not run: data absent"
 FEATURELESS = "not run: features absent"
 ROC_AUC = frozenset({"minesweeper", "tolokers", "questions", "proteins"})
-"""Sets scored by ROC-AUC; the others by accuracy."""
+"""Datasets scored by ROC-AUC; all others are scored by accuracy."""
 
 
 class Cell(NamedTuple):
-    """A mean and the spread printed beside it."""
+    """A printed mean and its spread."""
 
     mean: float
     std: float
@@ -71,7 +71,7 @@ HOMOPHILIC: dict[str, dict[str, Cell]] = {
         "physics": Cell(96.75, 0.0),
     },
 }
-"""Test accuracy; of Physics, the MLP's spread is misprinted ("0.2}7").
+"""Test accuracy; the spread of the MLP on Physics is misprinted ("0.2}7").
 
 Source: Table 4 (App. E.2).
 """
@@ -148,7 +148,7 @@ HETEROPHILIC: dict[str, dict[str, Cell]] = {
         "questions": Cell(76.39, 1.16),
     },
 }
-"""ROC-AUC of the last three (minesweeper too, against the caption), else accuracy.
+"""ROC-AUC for the last three (also minesweeper, despite the caption), else accuracy.
 
 Source: Table 5 (App. E.3).
 """
@@ -176,9 +176,9 @@ OGB_VAL: dict[str, dict[str, Cell]] = {
         "RP": Cell(91.31, 0.0),
     },
 }
-"""Validation scores: ROC-AUC of proteins, else accuracy.
+"""Validation scores: ROC-AUC for proteins, else accuracy.
 
-Source: Table 1; most baselines are OGB's leaderboard, LinearGNN the authors' runs.
+Source: Table 1; most baselines are from OGB's leaderboard, LinearGNN from the authors.
 """
 
 OGB_TEST: dict[str, dict[str, Cell]] = {
@@ -204,9 +204,9 @@ OGB_TEST: dict[str, dict[str, Cell]] = {
         "RP": Cell(78.25, 0.0),
     },
 }
-"""Test scores: ROC-AUC of proteins, else accuracy.
+"""Test scores: ROC-AUC for proteins, else accuracy.
 
-Source: Table 1; most baselines are OGB's leaderboard, LinearGNN the authors' runs.
+Source: Table 1; most baselines are from OGB's leaderboard, LinearGNN from the authors.
 """
 
 OGB_SPEED = {
@@ -222,4 +222,4 @@ OGB_SPEED = {
         "memory": 0.151,
     },
 }
-"""RP over full-batch GNN, last rows of Table 1."""
+"""RP relative to full-batch GNN training, last rows of Table 1."""

@@ -1,4 +1,4 @@
-"""What the paper's tables and figures share: flags, a record, figures, a bar."""
+"""Shared parts of the paper's tables and figures: flags, records, progress."""
 
 import dataclasses
 import io
@@ -19,49 +19,49 @@ from gnnrp.runtime.progress import Bar
 from gnnrp.studies import records
 
 Progress = Callable[[str, int, int], None]
-"""(what, done, total), called now and then."""
+"""Callback (stage, done, total)."""
 Page = Callable[[dict[str, Any]], str]
-"""Makes Markdown of a record."""
+"""Record -> Markdown."""
 
 _DAMAGES = (
     *(OSError, ValueError, LookupError),
     *(TypeError, AttributeError, RecursionError),
 )
-"""Errors of reading a part that was damaged."""
+"""Errors raised by reading a damaged part."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The flags of every table and figure; their defaults are the paper's."""
+    """Flags of every table and figure; the defaults are those of the paper."""
 
     data_dir: Path | None = None
-    """Where the files are; then $GNNRP_DATA and the user cache are searched."""
+    """Folder of the files, searched before $GNNRP_DATA and the user cache."""
     output: Path | None = None
-    """A folder for the record (JSON) and figures (PNG, PDF)."""
+    """Folder for the record (JSON) and figures (PNG, PDF)."""
     quick: bool = False
-    """A short version on generated graphs; what is not at its default stays."""
+    """Run a short version on generated graphs; explicitly set flags still apply."""
     seed: int = 0
-    """Of all that is drawn."""
+    """Seed of all random numbers."""
 
     SHORT: ClassVar[dict[str, Any]] = {}
-    """What ``quick`` changes."""
+    """Settings of ``quick``."""
     MODELS: ClassVar[tuple[str, ...]] = ()
-    """What ``models`` may name."""
+    """Allowed values of ``models``."""
 
 
 class Outcome(NamedTuple):
-    """What an experiment found."""
+    """Results of an experiment."""
 
     result: dict[str, Any]  # plain numbers
-    figures: dict[str, Figure]  # by what is added to the name of the file
-    files: dict[str, dict[str, str]]  # data set -> file -> SHA-256
-    measured: dict[str, Any] = {}  # noqa: RUF012  # times and what depends on them
+    figures: dict[str, Figure]  # by suffix of the file name
+    files: dict[str, dict[str, str]]  # dataset -> file -> SHA-256
+    measured: dict[str, Any] = {}  # noqa: RUF012  # times and values that depend on them
 
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 CHANGES = ("seconds", "peak_memory_bytes", "measured")
-"""What of a record is not the same in the next run."""
+"""Fields of a record that differ between runs."""
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -75,10 +75,10 @@ def main(
     page: Page | None = None,
     shown: Page = json_files.dumps,
 ) -> None:
-    """Read the flags, run with a bar, and print and write what came out.
+    """Read the flags, run with a progress bar, print and write the results.
 
-    A page, if one is made of the record, is written beside it; ``shown`` makes what is
-    printed, the record itself if left out.
+    ``page`` makes a Markdown page that is written next to the record. ``shown`` makes
+    the printed text, by default the record itself.
     """
     config = tyro.cli(kind)
     try:
@@ -91,7 +91,7 @@ def main(
 
 
 def load(name: str, config: Config) -> datasets.Dataset | None:
-    """Return a data set, or None if its files are not here; nothing is fetched."""
+    """Return a dataset, or None if its files are absent; download nothing."""
     if name != "sbm" and datasets.find(name, config.data_dir) is None:
         return None
     return datasets.load(name, config.data_dir, download=False, seed=config.seed)
@@ -104,18 +104,18 @@ def record(
     progress: Progress = silent,
     page: Page | None = None,
 ) -> dict[str, Any]:
-    """Run an experiment; return its record, and write it where ``output`` says.
+    """Run an experiment, write its record to ``output`` and return it.
 
-    A page, if one is made of the record, is written beside it. Two runs give the same
-    record but for what ``CHANGES`` names.
+    ``page`` makes a Markdown page that is written next to the record. Records of two
+    runs differ only in the fields of ``CHANGES``.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: a setting is out of range.
         OSError: the folder cannot be written.
     """
     config = checked(shortened(config))
     if config.output is not None:
-        checkpoints.prepare(config.output)  # before hours are spent
+        checkpoints.prepare(config.output)  # before hours of computation
     commit, began = records.commit(), time.perf_counter()
     found = run(config, progress)
     files = {f"{name}_{suffix}" if suffix else name: suffix for suffix in found.figures}
@@ -141,27 +141,27 @@ def record(
 def _write(
     folder: Path, made: dict[str, Any], figures: dict[str, Figure], page: Page | None
 ) -> None:
-    """Write a record, and what goes with it, by the name of the file."""
+    """Write a record with its figures and page."""
     for stem, figure in figures.items():
         png, pdf = (folder / f"{stem}.{kind}" for kind in ("png", "pdf"))
         atomic_files.write(png, plotting.png(figure))
         atomic_files.write(pdf, _pdf(figure))
     text = json_files.dumps(made)
     atomic_files.write(folder / f"{made['experiment']}.json", text.encode())
-    if page is not None:  # of what can be read again
+    if page is not None:  # from the record as it is read back
         content = page(json.loads(text)).encode()
         atomic_files.write(folder / f"{made['experiment']}.md", content)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """Return what an experiment was asked for, but for folders."""
+    """Return the settings of an experiment without its folders."""
     found = dataclasses.asdict(config)
     del found["data_dir"], found["output"]
     return found
 
 
 def shortened(config: AnyConfig) -> AnyConfig:
-    """Return the short version, if asked for; what is not at its default stays."""
+    """Return the short version if ``quick``; settings other than defaults stay."""
     if not config.quick:
         return config
     default = {field.name: field.default for field in dataclasses.fields(config)}
@@ -174,10 +174,10 @@ def shortened(config: AnyConfig) -> AnyConfig:
 
 
 def checked(config: AnyConfig) -> AnyConfig:
-    """Refuse names that nothing has, and counts below one.
+    """Check that names exist and counts are positive.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: a setting is out of range.
     """
     allowed = {"datasets": datasets.names(), "models": config.MODELS}
     for field in dataclasses.fields(config):
@@ -195,7 +195,7 @@ def each(
     experiment: str,
     compute: Callable[[datasets.Dataset], dict[str, Any]],
 ) -> Iterator[tuple[datasets.Dataset, dict[str, Any]]]:
-    """Yield each data set of ``config.datasets`` that is here, and what is computed."""
+    """Yield each available dataset of ``config.datasets`` with its result."""
     for name in config.datasets:
         data = load(name, config)
         if data is not None:
@@ -208,14 +208,15 @@ def _kept(
     data: datasets.Dataset,
     compute: Callable[[datasets.Dataset], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return what is computed of a data set, or what an earlier run left of the same.
+    """Return the result of a dataset, computed or stored by an earlier run.
 
-    Parts lie in the output's folder ``parts``, so that a run that was stopped goes on
-    with the next one. They serve again if seed, settings, versions, commit and the
-    contents of the files are the same; in a checkout that has changes, never.
+    Results are stored in the folder ``parts`` of the output, so that a stopped run
+    resumes with the next dataset. A stored result is reused only if seed, settings,
+    versions, commit and file contents are the same, and never in a checkout with
+    uncommitted changes.
 
     Raises:
-        ValueError: such a part is damaged.
+        ValueError: a stored result is damaged.
     """
     commit = records.commit()
     if config.output is None or (commit or "").endswith("-dirty"):

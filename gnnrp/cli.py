@@ -1,6 +1,6 @@
-"""The command line, ``gnnrp``: a command, its errors in one sentence, its exit status.
+"""The command line, ``gnnrp``: commands, errors in one sentence, exit statuses.
 
-Almost nothing is imported before ``run`` handles Ctrl-C and SIGTERM.
+Little is imported before ``run`` handles Ctrl-C and SIGTERM.
 """
 
 from gnnrp.runtime import interrupts
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def run() -> "NoReturn":
-    """Run the command line of this process, and end it with the exit status.
+    """Run the command line of this process, and exit with its status.
 
-    Ctrl-C (130) and SIGTERM (143) end it at any moment: one sentence on standard error,
-    and standard output empty or whole.
+    Ctrl-C (130) and SIGTERM (143) end it at any moment, with one sentence on standard
+    error; standard output is empty or complete.
     """
     import sys
 
@@ -33,17 +33,23 @@ def run() -> "NoReturn":
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
-    """Run a command line and return the exit status; without one, see ``run``.
+    """Run a command line and return the exit status.
 
-    0: success; 1: an unexpected error; 2: bad flags or data; 130: interrupted; 143:
-    terminated. All but the first print one sentence on standard error.
+    Args:
+        arguments: of the command line; None: those of this process, see ``run``.
+
+    Returns:
+        0: success; 1: an unexpected error; 2: invalid flags or data; 130: interrupted;
+        143: terminated. All but the first print one sentence on standard error.
 
     Raises:
         Exception: any error, with --debug.
     """
     if arguments is None:
         run()
-    from gnnrp.commands import errors, flags
+    from contextlib import nullcontext
+
+    from gnnrp.commands import compilation_cache, errors, flags
     from gnnrp.runtime import safe_text, streams
 
     debug, limit = False, safe_text.LIMIT
@@ -53,7 +59,9 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
         if command is None:  # the version was printed
             return 0
         debug = command.debug
-        with streams.warning_lines(), streams.collected():
+        uses_cache = getattr(command, "compilation_cache", False)
+        cache = compilation_cache.enabled() if uses_cache else nullcontext()
+        with streams.warning_lines(), streams.collected(), cache:
             command.run()
     except KeyboardInterrupt as interruption:
         sentence, status = interrupts.stopped(interruption)

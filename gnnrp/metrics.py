@@ -1,4 +1,4 @@
-"""Scores of predictions, on device, so that a whole run needs no copy to the host."""
+"""Metrics of predictions, on device, so that a run needs no copy to the host."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,21 +16,21 @@ _DIGITS = 36  # of the mantissa: between the round-off of a run and real differe
 def accuracy(
     scores: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
 ) -> Float[Array, ""]:
-    """Return the share of the masked rows whose largest score is the target's.
+    """Return the share of the masked rows whose largest score is that of the target.
 
-    Ties go to the first class that some row of the targets has, masked or not, so a row
-    of zeros counts as that class, never as an absent one. NaN if the mask is empty or
-    the largest score is NaN or infinite, so that a diverged run never wins.
+    Ties go to the first class that occurs in the targets, masked or not. NaN if the
+    mask is empty or the largest score is NaN or infinite, so that a diverged run is
+    never the best.
 
     Raises:
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
     """
-    scores, mask = _checked(scores, targets, mask)
+    scores, mask = _validate(scores, targets, mask)
     labels = jnp.argmax(targets, axis=-1)
-    # Rows of padding are neither masked nor of a class.
-    counts = mask | jnp.any(targets > 0, axis=-1)
-    present = jnp.zeros(scores.shape[1], bool).at[labels].max(counts)
+    # Padding rows are neither masked nor of a class.
+    valid = mask | jnp.any(targets > 0, axis=-1)
+    present = jnp.zeros(scores.shape[1], bool).at[labels].max(valid)
     allowed = jnp.where(present[None, :], scores, -jnp.inf)
     is_largest = jnp.max(allowed, axis=-1) == jnp.max(scores, axis=-1)
     hits = (jnp.argmax(allowed, axis=-1) == labels) & is_largest
@@ -45,16 +45,16 @@ def roc_auc(
 ) -> Float[Array, ""]:
     """Return the area under the ROC curve, averaged over the tasks (columns).
 
-    Of all pairs of a positive and a negative row, the share in which the positive
-    scores higher, ties counted as half. Targets are 1, 0, or NaN where unknown, which
-    are left out. Tasks without both classes are left out of the mean; NaN if none
-    remains or the largest score is NaN or infinite.
+    The area is the share of pairs of a positive and a negative row in which the
+    positive scores higher; ties count as half. Targets are 1, 0, or NaN if unknown.
+    Unknown targets and tasks without both classes are left out; NaN if no task remains
+    or the largest score is NaN or infinite.
 
     Raises:
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
     """
-    scores, mask = _checked(_ranks(scores), targets, mask)
+    scores, mask = _validate(_ranks(scores), targets, mask)
     if scores.dtype not in {jnp.dtype("float32"), jnp.dtype("float64")}:
         scores = scores.astype(jnp.float32)
     known = mask[:, None] & jnp.isfinite(targets)
@@ -68,18 +68,17 @@ def roc_auc(
 def roc_auc_to_round_off(
     scores: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
 ) -> Float[Array, ""]:
-    """Return ``roc_auc`` of scores in float64 taken to 36 binary digits.
+    """Return ``roc_auc`` of float64 scores rounded to 36 binary digits.
 
-    Two scores tie if they agree to 36 digits each: to 1.5e-11 of themselves, whatever
-    the other scores are. Nodes that a graph's symmetry gives one score then tie, where
-    round-off would rank them. Scores in float32 are ranked as they are; run in float64
-    where ties matter.
+    Scores tie if they agree up to a relative difference of 1.5e-11, as those of nodes
+    that are equal by symmetry of the graph; otherwise round-off would rank them. Scores
+    in float32 are not rounded; run in float64 if ties matter.
 
     Raises:
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
     """
-    scores, mask = _checked(scores, targets, mask)
+    scores, mask = _validate(scores, targets, mask)
     if scores.dtype == jnp.float64:
         rounded = jax.lax.reduce_precision(scores, 11, _DIGITS)
         scores = jnp.where(jnp.isfinite(rounded), rounded, scores)
@@ -87,20 +86,20 @@ def roc_auc_to_round_off(
 
 
 def by_name(name: str) -> Callable:
-    """Return the metric called "accuracy" or "roc_auc" (this one to round-off).
+    """Return the metric "accuracy" or "roc_auc" (``roc_auc_to_round_off``).
 
     Raises:
         ValueError: unknown name.
     """
-    known = {"accuracy": accuracy, "roc_auc": roc_auc_to_round_off}
-    checks.one_of("metric", name, known)
-    return known[name]
+    metrics = {"accuracy": accuracy, "roc_auc": roc_auc_to_round_off}
+    checks.one_of("metric", name, metrics)
+    return metrics[name]
 
 
-def _checked(
+def _validate(
     scores: Any, targets: Any, mask: Any
 ) -> tuple[Float[Array, "n c"], Bool[Array, " n"]]:
-    """Return scores as floats, and the mask; only shapes and types are looked at.
+    """Return scores as floats, and the mask, after checking shapes and types.
 
     Raises:
         ValueError: shapes that do not fit.
@@ -110,9 +109,8 @@ def _checked(
     checks.plain("targets", targets)
     if scores.ndim != 2 or not scores.shape[1] or jnp.shape(targets) != scores.shape:
         msg = (
-            "scores and targets must be of one shape (n, c), got "
-            f"{scores.shape} and {jnp.shape(targets)}; jax.nn.one_hot makes targets "
-            "of labels"
+            f"scores and targets must have the same shape (n, c), got {scores.shape} "
+            f"and {jnp.shape(targets)}; convert labels to targets by jax.nn.one_hot"
         )
         raise ValueError(msg)
     mask = jnp.asarray(checks.mask("the mask", mask, len(scores)))
@@ -120,10 +118,9 @@ def _checked(
 
 
 def _ranks(scores: Any) -> Any:
-    """Return the ranks of finite scores of NumPy that float32 would round together.
+    """Return NumPy scores as ranks if JAX would round them to float32.
 
-    JAX casts float64 to float32 unless 64-bit types are enabled. Other scores are
-    returned as they are.
+    Scores that are not finite, and those of JAX, are returned unchanged.
     """
     if not isinstance(scores, np.ndarray) or scores.ndim != 2 or not scores.size:
         return scores
@@ -138,8 +135,7 @@ def _ranks(scores: Any) -> Any:
 def _or_nan(value: Float[Array, ""], defined: Bool[Array, ""]) -> Float[Array, ""]:
     """Return the value, or NaN if it is not defined.
 
-    Inside compiled code the NaN is no result of an operation, so that
-    ``jax.debug_nans`` allows its use. It refuses every function that returns NaN.
+    The NaN is a constant, so that ``jax.debug_nans`` allows it inside compiled code.
     """
     return jnp.where(defined, value, np.asarray(np.nan, value.dtype))
 
@@ -147,13 +143,13 @@ def _or_nan(value: Float[Array, ""], defined: Bool[Array, ""]) -> Float[Array, "
 def _area(
     scores: Float[Array, " n"], positive: Bool[Array, " n"], known: Bool[Array, " n"]
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """Mann-Whitney: over the positives, the negatives below and half of those equal.
+    """Return the area by Mann-Whitney, and whether both classes occur.
 
-    Also return whether there are positives and negatives.
+    The area is the mean share of negatives below each positive, ties counted half.
     """
     negative = known & ~positive
     keys = _ordered_integers(scores)
-    # What is not negative goes to the end, above every finite score.
+    # Rows that are not negative go to the end, above every finite score.
     ranked = jnp.sort(jnp.where(negative, keys, jnp.iinfo(keys.dtype).max))
     below = jnp.searchsorted(ranked, keys, side="left")
     up_to = jnp.searchsorted(ranked, keys, side="right")
@@ -166,7 +162,7 @@ def _area(
 
 
 def _ordered_integers(scores: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Return integers in the order of the floats: XLA sorts those six times faster."""
+    """Return integers in the order of the floats; XLA sorts them six times faster."""
     kind = jnp.int32 if scores.dtype == jnp.float32 else jnp.int64
     bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores), kind)
     return jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)

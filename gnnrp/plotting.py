@@ -1,4 +1,4 @@
-"""Figures from records and curves; the only importer of matplotlib."""
+"""Figures from records and curves; the only module that imports matplotlib."""
 
 import io
 import itertools
@@ -22,13 +22,13 @@ def learning_curve(
 ) -> Figure:
     """Draw validation and test scores after each step, with the baselines as lines.
 
-    Means over the splits, with one standard deviation shaded; circles mark the step
-    that validation chose, on average.
+    Means over the splits, with one standard deviation shaded; a circle marks the mean
+    step chosen by validation.
 
     Args:
         record: of the run, see ``studies.records.make``.
-        val: curve of each split.
-        test: curve of each split.
+        val: validation curve of each split.
+        test: test curve of each split.
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
@@ -83,8 +83,8 @@ def depths(record: dict[str, Any]) -> Figure:
     scores.set_ylabel(f"{_METRIC[record['metric']]} (%)")
     for name, label in (("graph", "with $A^{2L}$"), ("labels", "with the labels")):
         if name in rows[0]["alignment"]:
-            found = [row["alignment"][name] for row in rows]
-            angles.plot(layers, found, "o-", label=label)
+            line = [row["alignment"][name] for row in rows]
+            angles.plot(layers, line, "o-", label=label)
     angles.set_ylabel("centered alignment of Θ")
     for axes in (scores, angles):
         axes.set_xticks(layers)
@@ -104,25 +104,25 @@ def evolution(record: dict[str, Any]) -> Figure:
     panels = figure.subplots(1, 4)
     steps = [row["step"] for row in record["rows"]]
     colors = colormaps["cividis"]
-    drawn = (
+    curves = (
         ("kernel_graph", "A(Θ$_t$, A$^{2L}$)", 1),
         ("kernel_labels", "A(Θ$_t$, Θ*)", 1),
         ("test", "test accuracy (%)", 100),
     )
     for number, g in enumerate(record["graphs"]):
         color = colors(1 - g["kept"])
-        for axes, (name, _, unit) in zip(panels, drawn, strict=False):
+        for axes, (name, _, unit) in zip(panels, curves, strict=False):
             line = [unit * row["graphs"][number][name] for row in record["rows"]]
             axes.plot(steps, line, color=color)
         panels[3].plot(g["kept"], g["homophily"], "o", color=color)
-    labels = [label for _, label, _ in drawn] + ["A(A, Θ*)"]
+    labels = [label for _, label, _ in curves] + ["A(A, Θ*)"]
     for axes, label in zip(panels, labels, strict=True):
         axes.set_ylabel(label)
         axes.set_xlabel("step t")
     shades = ScalarMappable(Normalize(0, 1), colors.reversed())
-    what = "homophilic edges" if record["synthetic"] else "edges kept"
-    panels[3].set_xlabel(f"share of {what}")
-    figure.colorbar(shades, ax=panels, label=f"share of {what}")
+    share = f"share of {'homophilic edges' if record['synthetic'] else 'edges kept'}"
+    panels[3].set_xlabel(share)
+    figure.colorbar(shades, ax=panels, label=share)
     figure.suptitle(f"Tangent kernel of a GCN on {record['dataset']}")
     return figure
 
@@ -130,11 +130,11 @@ def evolution(record: dict[str, Any]) -> Figure:
 def curves(
     values: dict[str, list[float]], lines: dict[str, float], *, title: str, label: str
 ) -> Figure:
-    """Draw a curve over steps 1, 2, .. for each name, and horizontal lines.
+    """Draw a curve over steps 1, 2, ... for each name, and horizontal lines.
 
     Args:
-        values: in the order from light to dark.
-        lines: dotted, at these heights.
+        values: name -> curve, drawn from light to dark.
+        lines: name -> height.
         title: of the figure.
         label: of the scores.
     """
@@ -154,115 +154,22 @@ def curves(
 
 
 def matrices(values: dict[str, Float[np.ndarray, "q q"]], title: str) -> Figure:
-    """Draw matrices beside each other, each with its own scale, zero in the middle."""
+    """Draw matrices in a row, each with its own color scale, zero in the middle."""
     figure = Figure(figsize=(4.2 * len(values), 3.8), layout="constrained")
     panels = figure.subplots(1, len(values), squeeze=False)[0]
     for axes, (name, matrix) in zip(panels, values.items(), strict=True):
-        most = float(np.abs(matrix).max()) or 1.0
-        drawn = axes.imshow(matrix, cmap="PuOr", vmin=-most, vmax=most)
+        limit = float(np.abs(matrix).max()) or 1.0
+        image = axes.imshow(matrix, cmap="PuOr", vmin=-limit, vmax=limit)
         axes.set_title(name)
         axes.set_xlabel("column")
         axes.set_ylabel("row")
-        figure.colorbar(drawn, ax=axes, shrink=0.8)
+        figure.colorbar(image, ax=axes, shrink=0.8)
     figure.suptitle(title)
     return figure
 
 
-def bars_with_floor(
-    values: dict[str, dict[str, float]], floors: dict[str, float], *, label: str
-) -> Figure:
-    """Draw a panel of bars for each group, with its floor as a line.
-
-    Args:
-        values: group -> contestant -> value.
-        floors: group -> the least that is possible.
-        label: of the values.
-    """
-    width = 3.2 * len(values)
-    figure = Figure(figsize=(max(4.0, width), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(values), squeeze=False)[0]
-    for axes, (group, bars) in zip(panels, values.items(), strict=True):
-        axes.barh(list(bars), list(bars.values()), color="C0")
-        axes.axvline(floors[group], color="C3", linestyle="--", label="floor")
-        axes.invert_yaxis()
-        axes.set_title(group)
-        axes.set_xlabel(label)
-        axes.legend(frameon=False, fontsize="small")
-    return figure
-
-
-def scaling(
-    sizes: list[int],
-    seconds: dict[str, list[float]],
-    floor: list[float],
-    *,
-    exponent: float,
-) -> Figure:
-    """Draw seconds against sizes, both logarithmic, above their floor."""
-    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    for name, line in seconds.items():
-        axes.loglog(sizes, line, "o-", label=f"{name}, entries^{exponent:.2f}")
-    axes.loglog(sizes, floor, "--", color="C3", label="floor: each number moved once")
-    axes.set_xlabel("entries of the adjacency")
-    axes.set_ylabel("seconds")
-    axes.legend(frameon=False, fontsize="small")
-    return figure
-
-
-def by_count(panels: dict[str, dict[str, dict[int, float]]], label: str) -> Figure:
-    """Draw lines over numbers of something, both logarithmic, two panels a row.
-
-    Lines differ in shade and in marker.
-
-    Args:
-        panels: title -> line -> number -> value; values that are not positive are left
-            out.
-        label: of the numbers.
-    """
-    down = -(-len(panels) // 2)
-    figure = Figure(figsize=(9.6, 3.8 * down), layout="constrained")
-    for number, (title, lines) in enumerate(panels.items()):
-        axes = figure.add_subplot(down, 2, number + 1)
-        shades = colormaps["cividis"](np.linspace(0, 0.9, len(lines)))
-        markers = itertools.cycle("osD^v<>P")
-        for (name, line), shade, marker in zip(
-            lines.items(), shades, markers, strict=False
-        ):
-            drawn = {x: y for x, y in line.items() if y > 0}
-            axes.plot(
-                list(drawn), list(drawn.values()), f"{marker}-", color=shade, label=name
-            )
-        counts = sorted({x for line in lines.values() for x in line})
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(counts, [str(x) for x in counts])
-        axes.set_xlabel(label)
-        axes.set_title(title, fontsize="medium")
-        axes.legend(frameon=False, fontsize="x-small")
-    return figure
-
-
-def convergence(
-    widths: list[int], errors: dict[str, list[float]], slopes: dict[str, float | None]
-) -> Figure:
-    """Draw relative errors against the width of networks, beside width^-1/2."""
-    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    for name, line in errors.items():
-        fit = "" if slopes[name] is None else f", width^{slopes[name]:.2f}"
-        axes.loglog(widths, line, "o-", base=2, label=name + fit)
-    first = max(line[0] for line in errors.values())
-    guide = [1.5 * first * (width / widths[0]) ** -0.5 for width in widths]
-    axes.loglog(widths, guide, "--", base=2, color="0.5", label="width^-0.50")
-    axes.set_xlabel("width m")
-    axes.set_ylabel("relative error")
-    axes.legend(frameon=False, fontsize="small")
-    return figure
-
-
 def png(figure: Figure) -> bytes:
-    """Return the figure as the bytes of a PNG file."""
+    """Return the bytes of a PNG file of the figure."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""The roles that functions, maps and numbers play, each named once."""
+"""Shared types of functions, maps and numbers."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 Scalar: TypeAlias = float | np.number | Float[Array, ""]
-"""A number, or a traced one."""
+"""A number, traced or not."""
 
 LinearMap: TypeAlias = Callable[[jax.Array], jax.Array]
 """V -> S V for a fixed n x n matrix S and any V of shape (n, k)."""
@@ -21,16 +21,16 @@ MetricFn: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 class Layer(NamedTuple):
-    """x -> x W + b as a network uses it, and how far its parameters move W and b."""
+    """x -> x W + b, and the derivatives of W and b in their parameters."""
 
-    weights: Float[Array, "d_in d_out"]  # W, scaled as in the forward pass
-    bias: Float[Array, " d_out"] | None  # b, likewise
+    weights: Float[Array, "d_in d_out"]  # W, as in the forward pass
+    bias: Float[Array, " d_out"] | None  # b
     weight_scale: Scalar = 1.0  # dW / dθ: not 1 in the NTK parameterization
     bias_scale: Scalar = 1.0  # db / dθ
 
 
 class Split(NamedTuple):
-    """Which nodes are fed back, chosen by and judged on; one split, or s at once."""
+    """Masks of training, validation and test nodes, of one split or of s."""
 
     train: Bool[np.ndarray, "*s n"]
     val: Bool[np.ndarray, "*s n"]

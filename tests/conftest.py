@@ -20,6 +20,7 @@ import pytest
 # Named by `make package` and `make test-ogb`, whose environments have what they need.
 collect_ignore = ["package.py", "ogb_package.py"]
 
+os.environ["GNNRP_COMPILATION_CACHE"] = "off"  # of commands
 mpl.use("Agg")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

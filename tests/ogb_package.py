@@ -28,7 +28,7 @@ import scipy.sparse
 
 from experiments.paper import ogb_submission
 from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
-from gnnrp.datasets import _archive, catalog
+from gnnrp.datasets import catalog, download
 from gnnrp.studies import presets
 
 with warnings.catch_warnings():
@@ -269,7 +269,7 @@ def test_a_failed_fetch_is_one_sentence_and_leaves_nothing(
 ):
     kind, content, reason = list(faults(zipped(tmp_path, "arxiv")))[fault]
     if kind == "no answer":
-        monkeypatch.setattr(_archive, "TIMEOUT", 0.5)
+        monkeypatch.setattr(download, "TIMEOUT", 0.5)
     server.contents["/arxiv.zip"] = content
     with pytest.raises(FileNotFoundError, match=reason) as caught:
         datasets.load("arxiv")
@@ -504,7 +504,7 @@ def test_a_graph_of_several_node_types_is_refused_with_what_makes_one():
     several["paper"].num_nodes = N
     several["paper", "cites", "paper"].edge_index = torch.tensor(EDGES)
     with pytest.raises(
-        TypeError, match="one type of nodes, got HeteroData; its to_hom"
+        TypeError, match="one type of nodes, got HeteroData; convert it with its to_hom"
     ):
         fitted(several, CODES, TRAIN, kernel=None)
     with pytest.raises(
@@ -523,7 +523,7 @@ def test_weights_that_pyg_takes_from_networkx_are_a_warning_until_they_are_passe
     heavy.add_nodes_from(range(N))
     heavy.add_weighted_edges_from(zip(*EDGES.tolist(), weights, strict=True))
     data = from_networkx(heavy)
-    with pytest.warns(UserWarning, match="^weight has a number for each edge"):
+    with pytest.warns(UserWarning, match="^weight has a number per edge"):
         plain = fitted(data, CODES, TRAIN, kernel=None)
     other = fitted(EDGES, CODES, TRAIN, kernel=None)
     assert np.allclose(plain.scores_, other.scores_, atol=1e-12)

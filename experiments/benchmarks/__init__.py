@@ -1,1 +1,1 @@
-"""Time and memory of products, runs and kernels, beside other libraries."""
+"""Time and memory of products, runs and kernels, compared with other libraries."""

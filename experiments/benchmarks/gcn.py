@@ -1,4 +1,4 @@
-"""The GCN that stands beside RP in the benchmarks: full batch, Adam, no dropout."""
+"""The GCN baseline of the benchmarks: full batch, Adam, no dropout."""
 
 import functools
 import time
@@ -14,9 +14,9 @@ from gnnrp.models import gnn, objectives, training
 
 
 class Training(NamedTuple):
-    """A compiled step, where it starts, and what it learns from."""
+    """A compiled training step, its initial state and its data."""
 
-    step: Callable  # (state, data) -> (state, loss before)
+    step: Callable  # (state, data) -> (new state, loss before the step)
     state: training.State
     data: training.Data
 
@@ -24,7 +24,7 @@ class Training(NamedTuple):
 def compiled(
     data: training.Data, *, hidden: int, num_layers: int, metric: Callable | None = None
 ) -> Training:
-    """Return full-batch training by Adam on the masked nodes' cross-entropy."""
+    """Return full-batch Adam training on the cross-entropy of the masked nodes."""
     network = gnn.GCN(data.targets.shape[1], hidden, num_layers)
     rule = training.Rule(network, objectives.adam(0.01), metric_fn=metric)
     step = jax.jit(functools.partial(training.step, rule))
@@ -41,9 +41,9 @@ def race(
     metric: Callable,
     num_epochs: int,
 ) -> tuple[list[float], list[float]]:
-    """Return the best validation score so far at each epoch, and the seconds until it.
+    """Return the best validation score so far at each epoch, and the elapsed seconds.
 
-    A two-layer GCN of 64 units, on the first split, compiled before the clock starts.
+    A two-layer GCN of width 64 on the first split, compiled before the timing starts.
     """
     train, val = (jnp.asarray(mask[0]) for mask in splits[:2])
     data = training.Data(x, matrix, jnp.asarray(targets), train, val)

@@ -1,12 +1,12 @@
-"""Kernels of wide networks beside neural-tangents, in blocks, and as a step of RP.
+"""Compare kernels of wide networks with neural-tangents; time blocks and RP steps.
 
     python -m experiments.benchmarks.gntk
     python -m experiments.benchmarks.gntk --data-dir DIR --dataset cora --large pubmed \
         --sparse arxiv
 
-Kernels are float32. Two layers and steps are compiled, warm, medians in turns; the
-block and the large kernel are made once, compilation included. Peaks are of the process
-until then.
+Kernels are float32. The kernel of two layers and the RP steps are compiled and warmed
+up; the times are medians of interleaved rounds. The block and the large kernel are
+computed once, including compilation. Memory peaks are those of the process so far.
 """
 
 import dataclasses
@@ -31,28 +31,28 @@ from gnnrp.studies import gntk as gntk_study
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is measured."""
+    """Datasets and sizes of the benchmark."""
 
     data_dir: Path | None = None
-    """Where the data sets are."""
+    """Folder of the datasets."""
     dataset: str = "sbm"
-    """Whose kernel of two layers stands beside that of neural-tangents."""
+    """Dataset of the two-layer kernel compared with neural-tangents."""
     large: str = "sbm"
-    """Whose kernel of three layers is made in blocks."""
+    """Dataset of the three-layer kernel computed in blocks."""
     sparse: str = "sbm"
-    """Where steps of RP are taken, and a block is made by neighborhoods."""
+    """Dataset of the RP steps and of the block computed from neighborhoods."""
     hops: int = 4
-    """l of the decoupled network, whose step has the power 2 l."""
+    """l of the decoupled network; its RP step has power 2 l."""
     block: int = 500
     """Nodes on each side of the block."""
     repeats: int = 5
-    """Rounds in which the contestants take turns."""
+    """Rounds of interleaved timing."""
     output: Path | None = None
-    """A folder for benchmark_gntk.json."""
+    """Folder for benchmark_gntk.json."""
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Measure, print, and return the numbers."""
+    """Measure, print and return the results."""
     harness.check_sizes(config)
     found = {
         "two layers": two_layers(config),
@@ -64,14 +64,14 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def two_layers(config: Config) -> dict[str, Any]:
-    """The NTK of two layers, from the features, by both libraries.
+    """Time the NTK of two layers, from the features, with both libraries.
 
     Raises:
-        ValueError: a data set without features.
+        ValueError: the dataset has no features.
     """
     data, matrix = load(config.dataset, config)
     if data.features is None:
-        msg = f"{data.name} has no features here; take another --dataset"
+        msg = f"{data.name} has no features; choose another --dataset"
         raise ValueError(msg)
     notes: list[str] = []
     x = jnp.asarray(features.as_dense(data.features), jnp.float32)
@@ -117,12 +117,12 @@ def in_float64(matrix: sparse.Matrix, x: np.ndarray) -> np.ndarray:
 
 
 def error(found: Any, expected: np.ndarray) -> float:
-    """Return the largest difference over the largest entry."""
+    """Return the largest difference divided by the largest entry."""
     return float(np.abs(np.asarray(found) - expected).max() / np.abs(expected).max())
 
 
 def decoupled_step(config: Config) -> dict[str, Any]:
-    """A step of RP along the kernel of a decoupled network, beside the same power."""
+    """Time a step of RP along the kernel of a decoupled network and along a power."""
     data, matrix = load(config.sparse, config)
     targets = jnp.asarray(datasets.targets(data))
     mask = jnp.asarray(np.atleast_2d(data.splits.train)[0])[:, None]
@@ -149,9 +149,9 @@ def decoupled_step(config: Config) -> dict[str, Any]:
 
 
 def block(config: Config) -> dict[str, Any]:
-    """A block of the kernel of two layers, of nodes drawn at random.
+    """Compute a block of the kernel of two layers between randomly drawn nodes.
 
-    Where the data set has no features, they are 128 normal ones.
+    A dataset without features gets 128 normally distributed ones.
     """
     data, _ = load(config.sparse, config)
     adjacency = graph.normalized_adjacency(data.edges, data.num_nodes)
@@ -174,7 +174,7 @@ def block(config: Config) -> dict[str, Any]:
 
 
 def large(config: Config) -> dict[str, Any]:
-    """The NTK of three layers in blocks, once, compilation included."""
+    """Compute the NTK of three layers in blocks once, including compilation."""
     data, matrix = load(config.large, config)
     began = time.perf_counter()
     gram = gntk_study.inputs(data)
@@ -191,7 +191,7 @@ def large(config: Config) -> dict[str, Any]:
 
 
 def load(name: str, config: Config) -> tuple[datasets.Dataset, sparse.Matrix]:
-    """Return a data set and its normalized adjacency."""
+    """Return a dataset and its normalized adjacency matrix."""
     data = datasets.load(name, config.data_dir)
     return data, sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: turns, floors, graphs, records and bars."""
+"""Shared parts of the benchmarks: interleaved timing, floors, graphs and records."""
 
 import contextlib
 import dataclasses
@@ -25,10 +25,10 @@ Contestant = Callable[[], object]
 def interleaved(
     contestants: Mapping[str, Contestant], repeats: int
 ) -> dict[str, dict[str, float]]:
-    """Run each once to warm up, then in turns; return seconds by name.
+    """Warm up each function, time them in interleaved rounds; return seconds by name.
 
     Raises:
-        ValueError: no repeat.
+        ValueError: ``repeats`` is less than 1.
     """
     checks.count("repeats", repeats, 1)
     times: dict[str, list[float]] = {name: [] for name in contestants}
@@ -46,11 +46,11 @@ def interleaved(
 
 
 def check_sizes(config: Any) -> None:
-    """Refuse a size, among a benchmark's settings, that is below one; make its folder.
+    """Check that all sizes in a benchmark's settings are positive; create its folder.
 
     Raises:
-        OSError: the output's folder cannot be written.
-        ValueError: a whole number, or one in a tuple, is below one; an empty tuple.
+        OSError: the output folder cannot be written.
+        ValueError: an integer, or one in a tuple, is less than 1; a tuple is empty.
     """
     if config.output is not None:
         checkpoints.prepare(config.output)
@@ -67,7 +67,7 @@ def check_sizes(config: Any) -> None:
 def in_milliseconds(
     times: dict[str, dict[str, float]],
 ) -> dict[str, dict[str, float]]:
-    """Return the same in rounded milliseconds."""
+    """Convert seconds to rounded milliseconds."""
     return {
         name: {kind: round(1e3 * value, 3) for kind, value in pair.items()}
         for name, pair in times.items()
@@ -77,7 +77,7 @@ def in_milliseconds(
 def ratios(
     times: dict[str, dict[str, float]], name: str, others: list[str]
 ) -> dict[str, float]:
-    """Return the median of one contestant over those of others that took part."""
+    """Return the median time of one candidate divided by those of the others."""
     return {
         other: round(times[name]["median"] / times[other]["median"], 4)
         for other in others
@@ -86,8 +86,8 @@ def ratios(
 
 
 def held(step: Any, *arguments: Any) -> int:
-    """Return the bytes that a function, compiled, holds: in, out and between."""
-    leaves, structure = jax.tree.flatten(arguments)  # lowering takes bare arrays
+    """Return the bytes of a compiled function: inputs, outputs and temporaries."""
+    leaves, structure = jax.tree.flatten(arguments)  # lowering accepts only arrays
 
     def flat(leaves):
         return step(*jax.tree.unflatten(structure, leaves))
@@ -102,7 +102,7 @@ def held(step: Any, *arguments: Any) -> int:
 
 
 def torch_or_none(notes: list[str]) -> Any:
-    """Return torch, or note that it is not installed."""
+    """Return torch, or None with a note that it is not installed."""
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -112,9 +112,9 @@ def torch_or_none(notes: list[str]) -> Any:
 
 
 def pyg_or_none(notes: list[str]) -> Any:
-    """Return torch_geometric.nn, or note that it is not installed."""
+    """Return torch_geometric.nn, or None with a note that it is not installed."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by its import
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by importing torch
         try:
             from torch_geometric import nn  # pyright: ignore[reportMissingImports]
         except ImportError:
@@ -124,7 +124,7 @@ def pyg_or_none(notes: list[str]) -> Any:
 
 
 def torch_csr(torch: Any, csr: Any) -> Any:
-    """Return a CSR tensor, without torch's remarks on how new its support is."""
+    """Return a CSR tensor; suppress torch's warning that CSR support is beta."""
     parts = (csr.indptr, csr.indices, csr.data)
     tensors = [torch.from_numpy(np.array(part)) for part in parts]
     with warnings.catch_warnings():
@@ -133,19 +133,19 @@ def torch_csr(torch: Any, csr: Any) -> Any:
 
 
 def copying(num_floats: int = 2**25) -> tuple[Contestant, int]:
-    """Return a plain copy of float32 numbers, and the bytes that it moves."""
+    """Return a function that copies float32 numbers, and the bytes that it moves."""
     source, target = np.ones(num_floats, np.float32), np.empty(num_floats, np.float32)
     return lambda: np.copyto(target, source), 2 * source.nbytes
 
 
 def product_bytes(csr: Any, columns: int) -> int:
-    """Return what a product must touch once: A, V and A V, in float32 and int32."""
+    """Return the bytes of A, V and A V, which a product reads or writes once."""
     rows, width = csr.shape
     return 8 * csr.nnz + 4 * (rows + 1) + 4 * columns * (rows + width)
 
 
 def random_graph(num_entries: int, degree: int = 50, seed: int = 0) -> Any:
-    """Return a normalized random graph of about so many entries, as CSR float32."""
+    """Return a normalized random graph of about ``entries`` entries, CSR float32."""
     rng = np.random.default_rng(seed)
     num_nodes = max(2, num_entries // degree)
     half = rng.integers(0, num_nodes, (2, num_entries // 2), np.int32)
@@ -159,12 +159,12 @@ def random_graph(num_entries: int, degree: int = 50, seed: int = 0) -> Any:
 
 
 def adjacency(data: Any) -> Any:
-    """Return the normalized adjacency of a data set as CSR."""
+    """Return the normalized adjacency matrix of a dataset as CSR."""
     return sparse.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
 
 
 def finish(found: dict[str, Any], name: str, output: Path | None) -> dict[str, Any]:
-    """Print the numbers with what produced them; write them where asked."""
+    """Print the results with device, versions and commit; write them to ``output``."""
     record = {
         "benchmark": name,
         **found,
@@ -181,7 +181,7 @@ def finish(found: dict[str, Any], name: str, output: Path | None) -> dict[str, A
 
 
 def _others() -> dict[str, str]:
-    """Return the versions of what stands beside gnnrp, where it is installed."""
+    """Return the versions of the other libraries that are installed."""
     found = {}
     for name in ("torch", "torch_geometric", "flax"):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -190,6 +190,6 @@ def _others() -> dict[str, str]:
 
 
 def write_figure(figure: Any, name: str, output: Path | None) -> None:
-    """Write a figure as PNG beside the record, where asked."""
+    """Write a figure as PNG next to the record, if there is an ``output``."""
     if output is not None:
         atomic_files.write(output / f"{name}.png", plotting.png(figure))

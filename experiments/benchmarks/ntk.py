@@ -1,12 +1,13 @@
-"""Kernels of finite GCNs and their training, beside what a user would take instead.
+"""Compare kernels of finite GCNs and their training with other libraries.
 
     python -m experiments.benchmarks.ntk
     python -m experiments.benchmarks.ntk --data-dir DIR --dataset cora --large pubmed
 
-A GCN as in the paper's figures, two layers of width 16 with biases, float32. The
-structured kernel and training steps are compiled, warm, medians in turns; Jacobian
-contraction, neural-tangents' empirical kernel and three layers are compiled, then run
-once. The large kernel comes first, so that the peak of the process is its own.
+The GCN is that of the paper's figures: two layers of width 16 with biases, in float32.
+The structured kernel and the training steps are compiled and warmed up; their times are
+medians of interleaved rounds. Jacobian contraction, the empirical kernel of
+neural-tangents and kernels of three layers are compiled, then run once. The large
+kernel is computed first, so that the memory peak of the process is its own.
 """
 
 import dataclasses
@@ -33,26 +34,26 @@ from gnnrp.studies import ntk as ntk_study
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is measured."""
+    """Datasets and sizes of the benchmark."""
 
     data_dir: Path | None = None
-    """Where the data sets are."""
+    """Folder of the datasets."""
     dataset: str = "sbm"
-    """Whose kernel is made in every way, and where networks are trained."""
+    """Dataset of the kernels computed with each method, and of training."""
     large: str = "sbm"
-    """Whose whole kernel is made once."""
+    """Dataset of the whole kernel computed once."""
     width: int = 16
-    """m of the hidden layer."""
+    """m, width of the hidden layer."""
     steps: int = 200
-    """Of training, in a round."""
+    """Training steps per round."""
     repeats: int = 5
-    """Rounds in which the contestants take turns."""
+    """Rounds of interleaved timing."""
     output: Path | None = None
-    """A folder for benchmark_ntk.json."""
+    """Folder for benchmark_ntk.json."""
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Measure, print, and return the numbers."""
+    """Measure, print and return the results."""
     harness.check_sizes(config)
     found = {
         "large": large(config),
@@ -63,7 +64,7 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def load(name: str, config: Config, depth: int = 2) -> tuple:
-    """Return a network, its weights, what it learns from, and the data set."""
+    """Return a network, its weights, its training data and the dataset."""
     data = datasets.load(name, config.data_dir)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     x = ntk_study.inputs(data, row_normalize=True)
@@ -79,7 +80,7 @@ def load(name: str, config: Config, depth: int = 2) -> tuple:
 
 
 def by_structure(network: gnn.GCN, reduce: str = "sum") -> Callable:
-    """Return (params, data, gram) -> the kernel."""
+    """Return (params, data, gram) -> kernel."""
 
     def of(params, data, gram=None):
         layers = gnn.layers(network, params)
@@ -89,7 +90,7 @@ def by_structure(network: gnn.GCN, reduce: str = "sum") -> Callable:
 
 
 def by_jacobian(network: gnn.GCN) -> Callable:
-    """Return (params, data) -> the kernel of the sum of logits."""
+    """Return (params, data) -> kernel of the sum of logits."""
 
     def of(params, data):
         def outputs(params, x) -> Any:
@@ -101,7 +102,7 @@ def by_jacobian(network: gnn.GCN) -> Callable:
 
 
 def large(config: Config) -> dict[str, Any]:
-    """The whole trace kernel of a large graph, once, compilation included."""
+    """Compute the whole trace kernel of a large graph once, including compilation."""
     network, params, learned, data = load(config.large, config)
     began = time.perf_counter()
     by_structure(network, "trace")(params, learned).block_until_ready()
@@ -116,7 +117,7 @@ def large(config: Config) -> dict[str, Any]:
 
 
 def kernel(config: Config) -> dict[str, Any]:
-    """The kernel of the sum of logits, in every way."""
+    """Time the kernel of the sum of logits with each method."""
     network, params, learned, data = load(config.dataset, config)
     gram = jax.jit(structured.gram)(learned.x, learned.matrix)
     ours = by_structure(network)
@@ -157,14 +158,14 @@ def kernel(config: Config) -> dict[str, Any]:
 
 
 def three_layers(config: Config) -> dict[str, float]:
-    """Where the structure stops to pay: each way once, in seconds."""
+    """Time each method once for three layers, where the structure stops paying off."""
     network, params, learned, _ = load(config.dataset, config, depth=3)
     ways = {"structured": by_structure(network), "Jacobian": by_jacobian(network)}
     return {name: round(once(way, params, learned)[1], 3) for name, way in ways.items()}
 
 
 def by_neural_tangents(network: gnn.GCN) -> Callable:
-    """Return (params, data) -> its empirical kernel of the sum of logits."""
+    """Return (params, data) -> empirical kernel of the sum of logits."""
     nt = neural_tangents.load()
 
     def of(params, data):
@@ -182,7 +183,7 @@ def by_neural_tangents(network: gnn.GCN) -> Callable:
 
 
 def steps(config: Config) -> dict[str, Any]:
-    """Steps a second of the same GCN, trained in the same way."""
+    """Measure steps per second of the same GCN in each library."""
     network, _, learned, data = load(config.dataset, config)
     rule = training.Rule(network, objectives.sgd(0.01, momentum=0.9, weight_decay=5e-4))
     state = training.init(rule, learned, jax.random.key(0))
@@ -196,7 +197,7 @@ def steps(config: Config) -> dict[str, Any]:
     contestants: dict[str, harness.Contestant] = {
         "gnnrp": lambda: jax.block_until_ready(chunk(state, learned, config.steps))
     }
-    if isinstance(learned.x, sparse.Matrix):  # as the others take them
+    if isinstance(learned.x, sparse.Matrix):  # as in the other libraries
         dense = learned._replace(x=learned.x(jnp.eye(learned.x.shape[1])))
         contestants["gnnrp, dense features"] = lambda: jax.block_until_ready(
             chunk(state, dense, config.steps)
@@ -227,7 +228,7 @@ def steps(config: Config) -> dict[str, Any]:
 
 
 def once(fn: Callable, *arguments: Any) -> tuple[jax.Array, float]:
-    """Return what a compiled function gives, and its seconds without compilation."""
+    """Return the value of a compiled function, and its seconds without compilation."""
     leaves, structure = jax.tree.flatten(arguments)
     flat = jax.jit(lambda leaves: fn(*jax.tree.unflatten(structure, leaves)))
     compiled = flat.lower(leaves).compile()
@@ -237,13 +238,13 @@ def once(fn: Callable, *arguments: Any) -> tuple[jax.Array, float]:
 
 
 def in_float64(leaf: jax.Array) -> jax.Array:
-    """Return numbers in double precision, all else as it is."""
+    """Convert floating-point arrays to float64; return other arrays unchanged."""
     wide = jnp.issubdtype(leaf.dtype, jnp.floating)
     return leaf.astype(jnp.float64) if wide else leaf
 
 
 def distance(one: jax.Array, other: jax.Array) -> float:
-    """Return |K1 - K2| / |K2| of Frobenius norms."""
+    """Return |K1 - K2| / |K2| in the Frobenius norm."""
     exact = np.asarray(other, np.float64)
     return float(np.linalg.norm(np.asarray(one) - exact) / np.linalg.norm(exact))
 

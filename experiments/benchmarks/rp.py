@@ -1,11 +1,11 @@
-r"""Speed and memory of whole runs, beside their targets.
+r"""Measure speed and memory of whole runs and compare them with their targets.
 
     python -m experiments.benchmarks.rp
     python -m experiments.benchmarks.rp --data-dir DIR --curve cora --sweep arxiv \
         --commands sbm cora arxiv tolokers
 
-Whole commands run in processes of their own, once each, import and compilation
-included; what is timed within this process is warm, and medians are printed.
+Each whole command runs once in its own process, including import and compilation.
+Everything timed within this process is warmed up, and the medians are printed.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
 
 COMMANDS: dict[str, tuple[float | None, float | None]] = {
-    # data set and flags -> seconds and gigabytes that a whole process may take
+    # dataset and flags -> targets of a whole process, in seconds and gigabytes
     "sbm": (20, None),
     "cora": (10, None),
     "arxiv": (40, 3),
@@ -39,32 +39,32 @@ COMMANDS: dict[str, tuple[float | None, float | None]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is measured."""
+    """Datasets and sizes of the benchmark."""
 
     data_dir: Path | None = None
-    """Where the data sets are."""
+    """Folder of the datasets."""
     repeats: int = 7
-    """Rounds of what is timed within this process."""
+    """Rounds of the timings within this process."""
     commands: tuple[str, ...] = ("sbm",)
-    """Data sets run as whole processes, each with the flags of `gnnrp rp`."""
+    """Datasets run as whole processes, each with flags of `gnnrp rp`."""
     curve: str = "sbm"
-    """The data set whose curve is timed (the target is Cora's)."""
+    """Dataset of the timed learning curve (the target is for Cora)."""
     sweep: str = "sbm"
-    """The data set that is swept over step sizes (the targets are Arxiv's)."""
+    """Dataset of the sweep over step sizes (the targets are for Arxiv)."""
     power: int = 7
     """K of the sweep over step sizes."""
     powers: tuple[int, ...] = (1, 2)
-    """K of the sweep over powers too (the target is for all of 1 to 10)."""
+    """K of the sweep over powers and step sizes (the target is for 1 to 10)."""
     epochs: int = 200
-    """Of the GCN whose time to accuracy stands beside that of RP on the curve's set."""
+    """Epochs of the GCN whose time to accuracy is compared with that of RP."""
     num_steps: int = 100
     """Steps of the sweep."""
     output: Path | None = None
-    """A folder for benchmark_rp.json."""
+    """Folder for benchmark_rp.json."""
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Measure, print, and return the numbers."""
+    """Measure, print and return the results."""
     harness.check_sizes(config)
     found = {
         "import": import_overhead(config),
@@ -79,7 +79,7 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def import_overhead(config: Config) -> dict[str, float]:
-    """Seconds that ``import gnnrp`` adds to ``import jax``, in fresh processes."""
+    """Measure the seconds that ``import gnnrp`` adds to ``import jax``."""
 
     def start(line: str) -> None:
         subprocess.run([sys.executable, "-c", line], check=True)
@@ -96,7 +96,7 @@ def import_overhead(config: Config) -> dict[str, float]:
 
 
 def curve(config: Config) -> dict[str, float]:
-    """Every step of the published run by the exact form, again, once compiled."""
+    """Time all steps of the published run in the exact form, after compilation."""
     data = datasets.load(config.curve, config.data_dir)
     settings = presets.settings(config.curve)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
@@ -131,7 +131,7 @@ def published(flow: Any, data: Any, settings: presets.RPSettings) -> Any:
 
 
 def step_sizes(config: Config) -> dict[str, Any]:
-    """All step sizes of the paper's grid, at one power, beside a single one."""
+    """Time all step sizes of the paper's grid at one power, and a single one."""
     data = datasets.load(config.sweep, config.data_dir)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     settings = {
@@ -178,7 +178,7 @@ def step_sizes(config: Config) -> dict[str, Any]:
 
 
 def grid(config: Config) -> dict[str, Any]:
-    """All powers and step sizes, in one sweep."""
+    """Time one sweep over all powers and step sizes."""
     data = datasets.load(config.sweep, config.data_dir)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     began = time.perf_counter()
@@ -200,16 +200,16 @@ def grid(config: Config) -> dict[str, Any]:
 
 
 def time_to_accuracy(config: Config) -> dict[str, Any]:
-    """Seconds to a validation accuracy that RP and a two-layer GCN both reach.
+    """Measure the time to a validation accuracy that RP and a two-layer GCN both reach.
 
-    RP is its whole published run, the GCN the epochs that it takes; both compiled.
+    RP takes the whole published run, the GCN the epochs it needs; both are compiled.
 
     Raises:
-        ValueError: a data set without features.
+        ValueError: the dataset has no features.
     """
     data = datasets.with_split(datasets.load(config.curve, config.data_dir), 0)
     if data.features is None:
-        msg = f"{data.name} has no features here for a GCN; take another --curve"
+        msg = f"{data.name} has no features for a GCN; choose another --curve"
         raise ValueError(msg)
     settings = presets.settings(config.curve)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
@@ -241,7 +241,7 @@ def time_to_accuracy(config: Config) -> dict[str, Any]:
 
 
 def methods(config: Config) -> dict[str, Any]:
-    """Every method on one run, beside what auto chooses by counting columns."""
+    """Time each method on one run; return the choice of "auto" as well."""
     data = datasets.load(config.curve, config.data_dir)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
 
@@ -271,10 +271,10 @@ def methods(config: Config) -> dict[str, Any]:
 
 
 def command(label: str, data_dir: Path | None) -> dict[str, Any]:
-    """Wall time and peak memory of ``gnnrp rp --dataset label``, a whole process."""
+    """Measure wall time and peak memory of the process ``gnnrp rp --dataset label``."""
     line = [sys.executable, "-m", "gnnrp.cli", "rp", "--json"]
     line += ["--dataset", *label.split()]
-    if data_dir is not None and label.split()[0] != "sbm":  # which is generated
+    if data_dir is not None and label.split()[0] != "sbm":  # sbm is generated
         line += ["--data-dir", str(data_dir)]
     began = time.perf_counter()
     done = subprocess.run(line, stdout=subprocess.PIPE, check=True)

@@ -1,9 +1,9 @@
-"""Time and memory of RP as graphs grow, up to the size of ogbn-products.
+"""Measure time and memory of RP on growing graphs, up to the size of ogbn-products.
 
     python -m experiments.benchmarks.scaling --most 120000000 --output results
 
-Graphs are random, of 50 entries a node, which is the worst case for the cache. The time
-of a product is fitted as entries^b; b near 1 is linear.
+Graphs are random with 50 entries per node, the worst case for the cache. The time of a
+product is fitted as entries^b; b = 1 is linear growth.
 """
 
 import dataclasses
@@ -16,36 +16,37 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
+from experiments import plots
 from experiments.benchmarks import harness
-from gnnrp import plotting, sparse
+from gnnrp import sparse
 from gnnrp.propagation import residual, similarity
 from gnnrp.runtime import memory
 
-_CACHE = 2**25  # bytes of a dense side that a last-level cache of today holds
+_CACHE = 2**25  # bytes of a dense side that fit in a typical last-level cache
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is measured."""
+    """Sizes of the benchmark."""
 
     least: int = 100_000
     """Entries of the smallest graph."""
     most: int = 10_000_000
     """Entries of the largest graph (ogbn-products: 120000000)."""
     columns: int = 47
-    """Of the dense side (ogbn-products has 47 classes)."""
+    """Columns of the dense side (ogbn-products has 47 classes)."""
     power: int = 8
     """Hops of an RP step."""
     num_steps: int = 4
-    """RP steps taken on the largest graph."""
+    """RP steps on the largest graph."""
     repeats: int = 3
     """Products timed on each graph, after a warm-up."""
     output: Path | None = None
-    """A folder for benchmark_scaling.json and .png."""
+    """Folder for benchmark_scaling.json and .png."""
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Measure, print, and return the numbers."""
+    """Measure, print and return the results."""
     harness.check_sizes(config)
     decades = np.log10(config.most / config.least)
     sizes = np.geomspace(config.least, config.most, max(2, round(2 * decades) + 1))
@@ -66,7 +67,7 @@ def main(config: Config) -> dict[str, Any]:
         "target_gigabytes": 12.0,
     }
     record = harness.finish(found, "benchmark_scaling", config.output)
-    figure = plotting.scaling(
+    figure = plots.scaling(
         [row["entries"] for row in rows],
         {"product": [row["median"] for row in rows]},
         [row["floor"] for row in rows],
@@ -77,7 +78,7 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def measure(csr: Any, config: Config, speed: float, *, last: bool) -> dict[str, Any]:
-    """Time the layout and the product on one graph; on the last, steps of RP too."""
+    """Time the layout and the product on one graph, and RP steps on the last one."""
     began = time.perf_counter()
     matrix = jax.block_until_ready(sparse.prepare(csr, reorder=False))
     prepared = time.perf_counter() - began
@@ -104,7 +105,7 @@ def measure(csr: Any, config: Config, speed: float, *, last: bool) -> dict[str, 
 
 
 def take_steps(matrix: sparse.Matrix, nodes: int, config: Config) -> float:
-    """Return the seconds of some steps of RP, one node in ten labeled."""
+    """Return the seconds of RP steps with one node in ten labeled."""
     rng = np.random.default_rng(0)
     mask = jnp.asarray(rng.random((nodes, 1)) < 0.1)
     labels = jnp.asarray(rng.integers(0, config.columns, nodes))
@@ -124,7 +125,7 @@ def take_steps(matrix: sparse.Matrix, nodes: int, config: Config) -> float:
 
 
 def exponent(rows: list[dict[str, Any]], nodes: float = 0) -> float | None:
-    """Return b of time ~ entries^b over graphs of more nodes, fitted in logarithms."""
+    """Return b of a log-log fit time ~ entries^b to the graphs with more nodes."""
     fitted = [row for row in rows if row["nodes"] > nodes]
     if len(fitted) < 2:
         return None

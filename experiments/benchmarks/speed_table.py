@@ -1,7 +1,7 @@
-"""The tables of docs/speed.md, the first also of README, from the benchmarks' records.
+"""Tables of docs/speed.md, and the first one of README.md, from the benchmark records.
 
-python -m experiments.benchmarks.speed_table            # of the committed records
-python -m experiments.benchmarks.speed_table FOLDER     # of your own
+python -m experiments.benchmarks.speed_table            # from the committed records
+python -m experiments.benchmarks.speed_table FOLDER     # from your own
 """
 
 import json
@@ -23,7 +23,7 @@ def first(folder: Path) -> str:
 
 
 def section(folder: Path) -> str:
-    """Return the tables that the records give, as Markdown."""
+    """Return all tables and sentences, as Markdown."""
     spmm, rp, scaling, gntk, ntk = (
         _record(folder, name) for name in ("spmm", "rp", "scaling", "gntk", "ntk")
     )
@@ -51,21 +51,21 @@ def _beside(record: dict[str, Any]) -> list[str]:
     steps = {name: pair["median"] for name, pair in steps.items()}
     floor, held = product["floor_milliseconds"], record["steps"]["megabytes"]
     return [
-        "| on ogbn-arxiv, ms | gnnrp | beside it, in the same run |",
+        "| on ogbn-arxiv, ms | gnnrp | baselines in the same run |",
         "|---|---|---|",
         f"| adjacency times {product['columns']} columns, a hop of A^K | "
         f"{hop['gnnrp, inner hop']:.0f} | torch CSR {hop['torch CSR']:.0f}, scipy "
         f"{hop['scipy CSR']:.0f}, torch COO {hop['torch COO']:.0f}, "
         f"floor {floor:.1f} |",
-        f"| the same, one call | {hop['gnnrp']:.0f} | in the given order of nodes "
+        f"| the same, one call | {hop['gnnrp']:.0f} | in the original node order "
         f"{hop['gnnrp, natural order']:.0f} |",
         f"| a step of RP, K = {record['steps']['power']} | {steps['RP']:.0f} | the "
         f"same in torch COO {steps['RP, torch COO']:,.0f}, PyG LabelPropagation "
-        f"{steps['PyG LabelPropagation']:,.0f}; full-batch GCN training in flax "
-        f"{steps['GCN training']:,.0f}, torch {steps['GCN training, torch']:,.0f}, PyG "
-        f"{steps['GCN training, PyG']:,.0f} |",
-        f"| memory of that step, MB | {held['RP']:,.0f} | full-batch GCN training "
-        f"{held['GCN training']:,.0f} |",
+        f"{steps['PyG LabelPropagation']:,.0f}; a training step of a full-batch GCN in "
+        f"flax {steps['GCN training']:,.0f}, torch "
+        f"{steps['GCN training, torch']:,.0f}, PyG {steps['GCN training, PyG']:,.0f} |",
+        f"| memory of that step, MB | {held['RP']:,.0f} | a training step of a "
+        f"full-batch GCN {held['GCN training']:,.0f} |",
     ]
 
 
@@ -76,7 +76,7 @@ def _whole(record: dict[str, Any]) -> list[str]:
         for name, run in record["commands"].items()
     ]
     return [
-        "| whole process, import and compilation included | splits | time | memory |",
+        "| whole process, including import and compilation | splits | time | memory |",
         "|---|---|---|---|",
         *rows,
     ]
@@ -90,16 +90,16 @@ def _wide(record: dict[str, Any]) -> list[str]:
         for each in (two, step)
     )
     return [
-        "| kernels of wide GCNs | gnnrp | beside it, in the same run |",
+        "| kernels of wide GCNs | gnnrp | baselines in the same run |",
         "|---|---|---|",
         f"| two layers on {two['data set']}, {two['nodes']:,} nodes | "
         f"{two_ms['gnnrp']:,.0f} ms | neural-tangents "
         f"{two_ms['neural-tangents']:,.0f} ms |",
         f"| three layers on {large['data set']}, {large['nodes']:,} nodes, in blocks, "
-        f"once | {large['seconds']:.0f} s, {large['peak_gigabytes']:.1f} GB | |",
+        f"one run | {large['seconds']:.0f} s, {large['peak_gigabytes']:.1f} GB | |",
         f"| {block['rows']} x {block['rows']} entries of two layers on "
-        f"{block['data set']}, by neighborhoods, once | {block['seconds']:.1f} s | the "
-        f"whole kernel would be {block['whole_kernel_gigabytes']:.0f} GB |",
+        f"{block['data set']}, by neighborhoods, one run | {block['seconds']:.1f} s | "
+        f"the whole kernel would take {block['whole_kernel_gigabytes']:.0f} GB |",
         f"| a step of RP along a decoupled GNN's kernel on {step['data set']}, "
         f"K = {step['power']} | {step_ms['decoupled']:.0f} ms | along A^K "
         f"{step_ms['RP']:.0f} ms |",
@@ -111,22 +111,24 @@ def _finite(record: dict[str, Any]) -> list[str]:
     ms = {name: pair["median"] for name, pair in kernel["milliseconds"].items()}
     rates, deep = steps["steps_per_second"], kernel["three layers"]
     others = ", ".join(
-        f"{name} {rate:,.0f}" for name, rate in rates.items() if name != "gnnrp"
+        f"{name.removesuffix(', dense features')} {rate:,.0f}"
+        for name, rate in rates.items()
+        if name != "gnnrp"
     )
     return [
-        "| GCNs of width 16 | gnnrp | beside it, in the same run |",
+        "| GCNs of width 16 | gnnrp | baselines in the same run |",
         "|---|---|---|",
         f"| tangent kernel of the sum of logits on {kernel['data set']}, "
         f"{kernel['nodes']:,} nodes | {ms['structured']:.0f} ms, and "
-        f"{ms['Gram matrix of the inputs']:.0f} ms once a graph | our Jacobian "
+        f"{ms['Gram matrix of the inputs']:.0f} ms once per graph | our Jacobian "
         f"contraction {ms['Jacobian contraction']:,.0f} ms, neural-tangents "
         f"{ms['neural-tangents']:,.0f} ms |",
         f"| the same, three layers | {deep['structured']:.1f} s | our Jacobian "
         f"contraction {deep['Jacobian']:.1f} s |",
-        f"| trace kernel on {large['data set']}, {large['nodes']:,} nodes, once | "
+        f"| trace kernel on {large['data set']}, {large['nodes']:,} nodes, one run | "
         f"{large['seconds']:.0f} s, {large['peak_gigabytes']:.1f} GB | |",
-        f"| training on {steps['data set']}, sparse features, steps a second | "
-        f"{rates['gnnrp']:,.0f} | with dense ones: {others} |",
+        f"| training on {steps['data set']}, sparse features, steps per second | "
+        f"{rates['gnnrp']:,.0f} | dense features: {others} |",
     ]
 
 
@@ -138,24 +140,26 @@ def _sentences(
     race, largest = rp["time to accuracy"], scaling["sizes"][-1]
     powers = all_powers["powers"]
     return (
-        f"Reverse mode, forward mode and `vmap` of the product cost "
-        f"{rules['reverse mode']:.2f}, {rules['forward mode']:.2f} and "
-        f"{rules['vmap']:.2f} of it.\n"
-        f"All {len(one['step sizes'])} step sizes of the paper's grid, 100 steps "
-        f"each, on ogbn-arxiv: {one['products']:.0f} products,\n"
-        f"{one['seconds']:.0f} s; with K = {powers[0]} to {powers[-1]} too, "
-        f"{all_powers['seconds']:.0f} s. To {race['val']:.1f} percent on the "
-        f"validation nodes of {race['data set'].capitalize()},\n"
-        f"compiled: RP, all of its published steps, {race['RP']['seconds']:.2f} s; a "
-        f"GCN {race['GCN']['seconds']:.2f} s ({race['GCN']['epochs']} epochs).\n"
-        f"A random graph of {largest['nodes']:,} nodes and {largest['entries']:,} "
-        f"entries: {largest['median']:.1f} s\n"
-        f"a product of {scaling['columns']} columns, {largest['rp_seconds']:.0f} s for "
-        f"{largest['rp_steps']} steps with K = 8, {scaling['peak_gigabytes']:.1f} GB;\n"
-        f"time grows as entries^{scaling['exponent']:.2f} from "
-        f"{scaling['sizes'][0]['entries']:,} entries on, as "
-        f"entries^{scaling['exponent beyond the cache']:.2f}\n"
-        f"where the dense side is larger than 32 MiB."
+        f"- Reverse mode, forward mode and `vmap` take {rules['reverse mode']:.2f}, "
+        f"{rules['forward mode']:.2f} and {rules['vmap']:.2f} times as\n"
+        f"  long as the product.\n"
+        f"- A sweep over all {len(one['step sizes'])} step sizes of the paper's grid, "
+        f"100 steps each, takes {one['products']:.0f}\n"
+        f"  products and {one['seconds']:.0f} s on ogbn-arxiv. With K = {powers[0]} to "
+        f"{powers[-1]}, it takes {all_powers['seconds']:.0f} s.\n"
+        f"- To reach {race['val']:.1f} percent on the validation nodes of "
+        f"{race['data set'].capitalize()}, RP takes {race['RP']['seconds']:.2f} s for\n"
+        f"  all of its published steps, and a GCN takes {race['GCN']['seconds']:.2f} s "
+        f"({race['GCN']['epochs']} epochs), both compiled.\n"
+        f"- On a random graph of {largest['nodes']:,} nodes and "
+        f"{largest['entries']:,} entries, a product with\n"
+        f"  {scaling['columns']} columns takes {largest['median']:.1f} s, and "
+        f"{largest['rp_steps']} steps with K = 8 take "
+        f"{largest['rp_seconds']:.0f} s and {scaling['peak_gigabytes']:.1f} GB.\n"
+        f"- The time of a product grows as entries^{scaling['exponent']:.2f} from "
+        f"{scaling['sizes'][0]['entries']:,} entries on, and\n"
+        f"  as entries^{scaling['exponent beyond the cache']:.2f} for dense sides "
+        f"larger than 32 MiB."
     )
 
 

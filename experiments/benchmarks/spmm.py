@@ -1,11 +1,11 @@
-"""One sparse product, and the steps made of it, beside what else can be installed.
+"""Compare a sparse product and RP steps with other libraries.
 
     python -m experiments.benchmarks.spmm --data-dir DIR --output results
 
-Contestants take turns within one process, after a warm-up; medians and minima are
-printed. Machines are noisy: read the ratios. torch and PyTorch Geometric are measured
-if they are installed, and noted if not. The floor is what must be read and written
-once, at the speed of a plain copy.
+All candidates are warmed up and timed in interleaved rounds within one process; medians
+and minima are printed. Times are noisy: compare the ratios. torch and PyTorch Geometric
+are measured if they are installed. The floor is the time to read and write each number
+once at the speed of a plain copy.
 """
 
 import dataclasses
@@ -17,34 +17,35 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
+from experiments import plots
 from experiments.benchmarks import gcn, harness, torch_gcn
-from gnnrp import datasets, plotting, sparse
+from gnnrp import datasets, sparse
 from gnnrp.models import training
 from gnnrp.propagation import maps, residual, similarity
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is measured."""
+    """Graphs and sizes of the benchmark."""
 
     data_dir: Path | None = None
-    """Where Arxiv and tolokers are; left out, generated graphs alone are measured."""
+    """Folder of Arxiv and tolokers; only generated graphs are measured without it."""
     output: Path | None = None
-    """A folder for benchmark_spmm.json and .png."""
+    """Folder for benchmark_spmm.json and .png."""
     repeats: int = 9
-    """Rounds in which the contestants take turns."""
+    """Rounds of interleaved timing."""
     columns: int = 40
-    """Of the dense side (Arxiv has 40 classes)."""
+    """Columns of the dense side (Arxiv has 40 classes)."""
     entries: tuple[int, ...] = (100_000, 1_000_000)
-    """Of the generated graphs."""
+    """Entries of the generated graphs."""
     power: int = 7
     """Hops of an RP step."""
     hidden: int = 256
-    """Width of the GCN whose training step stands beside a step of RP."""
+    """Width of the GCN whose training step is compared with a step of RP."""
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Measure, print, and return the numbers."""
+    """Measure, print and return the results."""
     harness.check_sizes(config)
     graphs = {f"random {n:,}": harness.random_graph(n) for n in config.entries}
     main_graph = next(iter(graphs))
@@ -60,7 +61,7 @@ def main(config: Config) -> dict[str, Any]:
         "graph of rules and steps": main_graph,
     }
     record = harness.finish(found, "benchmark_spmm", config.output)
-    figure = plotting.bars_with_floor(
+    figure = plots.bars_with_floor(
         {
             name: {who: pair["median"] for who, pair in result["milliseconds"].items()}
             for name, result in record["products"].items()
@@ -73,7 +74,7 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def product(csr: Any, config: Config) -> dict[str, Any]:
-    """One product with a dense block, in and out of the caller's order of nodes."""
+    """Time a product with a dense block, with and without reordering of the nodes."""
     rng = np.random.default_rng(0)
     dense = rng.standard_normal((csr.shape[1], config.columns), dtype=np.float32)
     device = jnp.asarray(dense)
@@ -107,7 +108,7 @@ def product(csr: Any, config: Config) -> dict[str, Any]:
         "columns": config.columns,
         "reordered": matrix.order is not None,
         "milliseconds": harness.in_milliseconds(times),
-        "floor_milliseconds": float(f"{1e3 * floor:.4g}"),  # of toys it is tiny
+        "floor_milliseconds": float(f"{1e3 * floor:.4g}"),  # tiny for small graphs
         "copy_gigabytes_per_second": round(speed / 1e9, 2),
         "over_floor": round(times["gnnrp, inner hop"]["median"] / floor, 2),
         "ratio": {
@@ -119,7 +120,7 @@ def product(csr: Any, config: Config) -> dict[str, Any]:
 
 
 def rules(csr: Any, config: Config) -> dict[str, Any]:
-    """Reverse mode, forward mode and ``vmap``, for the same number of columns."""
+    """Time reverse mode, forward mode and ``vmap`` for the same number of columns."""
     matrix = sparse.prepare(csr)
     shape = (csr.shape[1], config.columns)
     v = jax.random.normal(jax.random.key(0), shape)
@@ -156,9 +157,9 @@ def rules(csr: Any, config: Config) -> dict[str, Any]:
 
 
 def steps(csr: Any, config: Config) -> dict[str, Any]:
-    """A step of RP beside the paper's in torch, PyG's propagation, and a GCN's.
+    """Time a step of RP, the paper's code in torch, PyG's propagation and GCN training.
 
-    The GCN has three layers, as on Arxiv in the paper, and 128 random features.
+    The GCN has three layers, as in the paper on Arxiv, and 128 random features.
     """
     num_nodes, columns = csr.shape[0], config.columns
     rng = np.random.default_rng(0)
@@ -167,7 +168,7 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
     mask = jnp.asarray(rng.random(num_nodes) < 0.5)[:, None]
     matrix = sparse.prepare(csr)
     step = jax.jit(lambda S, state, y, m: residual.step(state, S, y, m, step_size=1.0))
-    # As runs take it: the first hop skips what is not fed back.
+    # As in a run: the first hop skips the columns of unlabeled nodes.
     S = maps.on_support(similarity.Power(matrix, config.power), np.asarray(mask[:, 0]))
     state = residual.init(targets)
     x = jax.random.normal(jax.random.key(1), (num_nodes, 128))
@@ -210,7 +211,7 @@ def torch_steps(
     config: Config,
     notes: list[str],
 ) -> dict[str, harness.Contestant]:
-    """Return RP, label propagation and GCNs in torch, of the same data."""
+    """Return RP, label propagation and GCN training in torch, on the same data."""
     mask = data.train[:, None]
     found = {"RP, torch COO": torch_step(torch, csr, data.targets, mask, config)}
     pyg = pyg_step(torch, csr, labels, config, notes)
@@ -225,7 +226,7 @@ def torch_steps(
 def torch_step(
     torch: Any, csr: Any, targets: jax.Array, mask: jax.Array, config: Config
 ) -> harness.Contestant:
-    """Return a step as the authors' code takes it: K products with a COO tensor."""
+    """Return an RP step as in the authors' code: K products with a COO tensor."""
     coo = csr.tocoo()
     index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
     values = torch.from_numpy(np.array(coo.data, np.float32))
@@ -245,7 +246,7 @@ def torch_step(
 def pyg_step(
     torch: Any, csr: Any, labels: np.ndarray, config: Config, notes: list[str]
 ) -> harness.Contestant | None:
-    """Return PyG's label propagation of as many layers, where it is installed."""
+    """Return PyG's label propagation with K layers, or None without PyG."""
     nn = harness.pyg_or_none(notes)
     if nn is None:
         return None

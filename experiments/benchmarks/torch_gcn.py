@@ -1,4 +1,4 @@
-"""The paper's GCN in plain torch and in PyG, as contestants of a benchmark."""
+"""The paper's GCN in plain torch and in PyG, for the benchmarks."""
 
 import itertools
 from collections.abc import Callable
@@ -20,14 +20,14 @@ def contestants(
     num_steps: int,
     notes: list[str],
 ) -> dict[str, harness.Contestant]:
-    """Return training of so many steps: by torch, and by PyG, where installed.
+    """Return functions that train ``num_steps`` steps in torch and, if there, in PyG.
 
     Args:
-        learned: inputs, targets and mask; of torch, inputs are dense.
+        learned: inputs, targets and mask; inputs are dense in torch.
         csr: A.
-        hidden: widths.
-        num_steps: of a turn.
-        notes: what is not installed is told here.
+        hidden: widths of the hidden layers.
+        num_steps: training steps per call.
+        notes: list to which a missing library is added.
     """
     torch = harness.torch_or_none(notes)
     if torch is None:
@@ -72,7 +72,7 @@ def _training(
 
 
 def _plain(torch: Any, csr: Any, sizes: tuple[int, ...]) -> Any:
-    """Return two linear layers with A between, which torch keeps as CSR."""
+    """Return a GCN of linear layers and products with A, a CSR tensor of torch."""
     adjacency = harness.torch_csr(torch, csr)
 
     class Plain(torch.nn.Module):

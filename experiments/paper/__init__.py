@@ -1,1 +1,1 @@
-"""The paper's tables and figures, and the networks trained beside RP."""
+"""The paper's tables and figures, and the networks trained for comparison."""

@@ -1,12 +1,13 @@
-r"""Wide finite GCNs beside the kernel of infinitely wide ones.
+r"""Compare wide finite GCNs with the kernel of infinitely wide ones.
 
     python -m experiments.paper.analytic_vs_empirical --output reproduced
     python -m experiments.paper.analytic_vs_empirical --widths 64 256
 
-Of each width, some networks are drawn. Their tangent kernel at initialization should
-differ from the infinite one by about width^-1/2, and gradient descent on all weights,
-for the squared loss, should follow the trajectory of that kernel from the network's own
-f_0 as closely. Networks are those of ``gnnrp.kernels.gntk``, with one output.
+Several networks are drawn for each width. At initialization, their tangent kernel
+should differ from the infinite one by about width^-1/2. Gradient descent on all weights
+with the squared loss should follow the trajectory of the infinite kernel, started from
+the network's own f_0, with an error of the same order. The networks are those of
+``gnnrp.kernels.gntk`` with one output.
 
 Source: Def. 4.1 and Sec. 3.1.
 """
@@ -21,8 +22,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from experiments import runner
-from gnnrp import datasets, graph, plotting, sparse
+from experiments import plots, runner
+from gnnrp import datasets, graph, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import gntk
 from gnnrp.kernels.ntk import empirical, structured
@@ -32,20 +33,20 @@ from gnnrp.propagation import exact
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """What is drawn and trained."""
+    """Networks, graph and training."""
 
     widths: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-    """m of the hidden layers."""
+    """m, widths of the hidden layers."""
     depth: int = 2
-    """L, weight matrices."""
+    """L, number of weight matrices."""
     num_networks: int = 20
-    """Drawn of each width."""
+    """Networks per width."""
     num_nodes: int = 60
-    """Of a graph of two blocks."""
+    """Nodes of the graph, which has two blocks."""
     num_features: int = 16
-    """d of normal features."""
+    """d, normally distributed features."""
     num_steps: int = 100
-    """Of gradient descent, of size 1 / λ_max of the infinite kernel."""
+    """Steps of gradient descent of size 1 / λ_max of the infinite kernel."""
 
     SHORT: ClassVar[dict[str, Any]] = {
         "widths": (64, 256, 1024), "num_networks": 6, "num_nodes": 30
@@ -53,7 +54,7 @@ class Config(runner.Config):
 
 
 class World(NamedTuple):
-    """What networks learn, targets ±1, and from which nodes."""
+    """Training data with targets ±1, adjacency and training nodes."""
 
     data: training.Data
     matrix: sparse.Matrix
@@ -61,7 +62,7 @@ class World(NamedTuple):
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Draw, train, and return the errors of each width and their slopes."""
+    """Draw and train networks; return the errors per width and their slopes."""
     world = build(config)
     gram = gntk.gram(world.data.x)
     theta = gntk.gcn(world.matrix, gram, depth=config.depth).ntk
@@ -73,13 +74,13 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
         what: [row[what]["mean"] for row in rows] for what in ("kernel", "trajectory")
     }
     slopes = {what: slope(config.widths, line) for what, line in lines.items()}
-    figure = plotting.convergence(list(config.widths), lines, slopes)
+    figure = plots.convergence(list(config.widths), lines, slopes)
     result = {"widths": rows, "slope": slopes, "expected_slope": -0.5}
     return runner.Outcome(result, {"": figure}, {})
 
 
 def build(config: Config) -> World:
-    """Return a graph of two blocks, normal features, and every other node labeled."""
+    """Return a graph of two blocks with normal features, every other node labeled."""
     data = sbm.generate(
         config.seed,
         num_blocks=2,
@@ -103,12 +104,12 @@ def build(config: Config) -> World:
 
 
 def measure(world: World, theta: Array, width: int, config: Config) -> dict[str, Any]:
-    """Return how far networks of a width are from the infinite kernel."""
+    """Return the distances of networks of one width to the infinite kernel."""
     columns = np.asarray(theta)[:, world.train]
     factors = exact.factorize(columns, world.train)
     step_size = 1 / factors.eigenvalues[-1]
     network = gnn.GCN(1, width, config.depth, use_bias=False, parameterization="ntk")
-    # The loss is a mean over nodes, the trajectory that of a sum.
+    # The loss is a mean over nodes; the trajectory is that of a sum.
     rule = training.Rule(
         network, optax.sgd(step_size * len(world.train)), objectives.squared
     )
@@ -135,7 +136,7 @@ def measure(world: World, theta: Array, width: int, config: Config) -> dict[str,
 def ntk(
     network: gnn.GCN, params: Any, matrix: sparse.Matrix, x: Array
 ) -> Float[Array, "n n"]:
-    """Return the tangent kernel of a network, by structure where that pays."""
+    """Return the tangent kernel of a network, by structure where that is faster."""
     if network.depth <= structured.DEEPEST:
         return structured.gcn(gnn.layers(network, params), x, matrix)
 
@@ -159,14 +160,14 @@ def trained(
 
 
 def slope(widths: tuple[int, ...], errors: list[float]) -> float | None:
-    """Return b of errors fitted as width^b, None of a single width."""
+    """Return b of a fit width^b to the errors, None for a single width."""
     if len(set(widths)) < 2:
         return None
     return round(float(np.polyfit(np.log(widths), np.log(errors), 1)[0]), 3)
 
 
 def summary(errors: list[float]) -> dict[str, float]:
-    """Return mean and deviation over the networks."""
+    """Return the mean and the standard deviation over the networks."""
     deviation = float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0
     return {"mean": round(float(np.mean(errors)), 6), "std": round(deviation, 6)}
 

@@ -1,10 +1,11 @@
-"""Figure 2: test scores of RP after each step, for falling step sizes.
+"""Figure 2: test scores of RP after each step, for decreasing step sizes.
 
     python -m experiments.paper.figure2_rp_curve --data-dir DIR --output reproduced
     python -m experiments.paper.figure2_rp_curve --quick
 
-Label propagation (α = 1, as many hops) is computed beside it; it is RP's first step.
-Linear GNN and GNN are the paper's figures, drawn dotted and named so.
+Label propagation (α = 1, the same number of hops) is the first step of RP and is drawn
+for comparison. The scores of the linear GNN and the GNN are the published ones, drawn
+as dotted lines and labeled "as published".
 
 Source: Figure 2, Eq. 6; Proposition 3.1.
 """
@@ -24,7 +25,7 @@ from gnnrp.studies import presets
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which panels, and which curves."""
+    """Panels and curves."""
 
     datasets: tuple[str, ...] = ("arxiv", "proteins", "products")
     step_sizes: tuple[float, ...] = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
@@ -34,7 +35,7 @@ class Config(runner.Config):
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return the curves of each data set that is here, and draw them."""
+    """Compute and draw the curves of each available dataset."""
     result: dict[str, Any] = {
         name: {"found": published.ABSENT, "published": published.OGB_TEST.get(name, {})}
         for name in config.datasets
@@ -62,7 +63,7 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
 def curves(
     data: datasets.Dataset, config: Config, progress: runner.Progress
 ) -> dict[str, Any]:
-    """Return test and validation scores in percent after each step, and LP's."""
+    """Return scores of RP after each step and of LP, in percent."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     power = presets.settings(data.name, has_features=False).power
     metric, targets = metrics.by_name(data.metric), datasets.targets(data)
@@ -104,7 +105,7 @@ def curves(
 
 
 def in_percent(curve: np.ndarray) -> list[float]:
-    """Return a curve's scores in percent."""
+    """Convert the scores of a curve to percent."""
     return [round(100 * float(value), 4) for value in curve]
 
 

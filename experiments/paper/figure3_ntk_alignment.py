@@ -1,4 +1,4 @@
-"""Figure 3: the tangent kernel of a GCN in training, its graph and its labels.
+"""Figure 3: alignment of a GCN's tangent kernel with graph and labels in training.
 
     python -m experiments.paper.figure3_ntk_alignment --data-dir DIR --output reproduced
     python -m experiments.paper.figure3_ntk_alignment --quick
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from experiments import published, runner
 from gnnrp import datasets, plotting
 from gnnrp.datasets import sbm
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 
 QUICK = {"num_steps": 500, "every": 250, "num_graphs": 3}
@@ -20,16 +21,16 @@ QUICK = {"num_steps": 500, "every": 250, "num_graphs": 3}
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which panels."""
+    """Panels."""
 
     datasets: tuple[str, ...] = ("sbm", "cora", "texas")
-    """With the paper's settings, see ``studies.ntk.PAPER``."""
+    """Datasets, with the paper's settings in ``studies.ntk.PAPER``."""
 
     SHORT: ClassVar[dict[str, Any]] = {"datasets": ("sbm",)}
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return the rows, the findings and a figure of each data set."""
+    """Return rows, findings and a figure for each dataset."""
     result: dict[str, Any] = {
         name: {"found": published.ABSENT} for name in config.datasets
     }
@@ -45,7 +46,7 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
 def panel(
     data: datasets.Dataset, config: Config, progress: runner.Progress
 ) -> dict[str, Any]:
-    """Return what tracking a network on a data set finds, without times."""
+    """Track a network on a dataset; return the record without times."""
     short = QUICK if config.quick else {}
     settings = dataclasses.replace(
         ntk_study.settings(data.name), seed=config.seed, **short
@@ -53,7 +54,9 @@ def panel(
     family = None
     if data.name == "sbm":
         family = lambda share: sbm.generate(config.seed, homophilic_fraction=share)  # noqa: E731
-    found = ntk_study.run(data, settings, family=family, progress=progress)
+    found = ntk_study.run(
+        data, settings, family=family, options=Options(progress=progress)
+    )
     names = ("dataset", "settings", "synthetic", "graphs", "rows", "claims", "diverged")
     return {name: found[name] for name in names}
 

@@ -3,10 +3,10 @@
     python -m experiments.paper.figure4_ntk_blocks --data-dir DIR --output reproduced
     python -m experiments.paper.figure4_ntk_blocks --quick
 
-Each is of the same 50 nodes; the first two are means of the third over pairs of nodes
-and over pairs of classes. If outputs did not see each other, the third would be
-Θ (x) I_c: ``off_class_share`` is the part of its norm that lies between classes, and
-``relative_difference`` its distance to the pseudo-NTK (x) I_c.
+All three use the same 50 nodes. The first two are means of the third over pairs of
+nodes and over pairs of classes. For independent outputs, the third would be Θ (x) I_c:
+``off_class_share`` is the share of its squared norm between different classes, and
+``relative_difference`` is its distance to the pseudo-NTK (x) I_c.
 
 Source: App. C.3.
 """
@@ -28,11 +28,11 @@ from gnnrp.studies import ntk as ntk_study
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """The network and what is shown."""
+    """The network and the nodes shown."""
 
     dataset: str = "cora"
     num_nodes: int = 50
-    """Drawn at random, then sorted by class."""
+    """Nodes drawn at random, then sorted by class."""
     width: int = 16
     num_steps: int = 2000
     learning_rate: float = 1e-2
@@ -45,7 +45,7 @@ class Config(runner.Config):
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Train, and return the kernels' blocks and how far apart classes are."""
+    """Train a network; return the blocks of its kernel and their differences."""
     data = runner.load(config.dataset, config)
     if data is None:
         absent = {"dataset": config.dataset, "found": published.ABSENT}
@@ -98,7 +98,7 @@ def off_class_share(full: jax.Array) -> float:
 
 
 def to_pseudo(full: jax.Array) -> float:
-    """Return |pseudo (x) I_c - Θ| / |Θ|, pseudo the sum over classes over c."""
+    """Return |pseudo (x) I_c - Θ| / |Θ|; pseudo: the sum over classes / c."""
     c = full.shape[1]
     pseudo = jnp.sum(full, axis=(1, 3)) / c
     apart = jnp.einsum("ij,kl->ikjl", pseudo, jnp.eye(c, dtype=full.dtype)) - full

@@ -1,19 +1,22 @@
-"""Training on one graph, predicting on another: inductive learning and PMLP.
+"""Train on one graph and predict on another: inductive learning and PMLP.
 
     python -m experiments.paper.inductive_pmlp --data-dir DIR --output reproduced
     python -m experiments.paper.inductive_pmlp --quick
 
-A GCN is trained through the whole graph (transductive), through that of the training
-nodes (inductive, A_XX of the normalized A), or through none (PMLP), and predicts
-through the whole one; an MLP never sees it. Infinitely wide, each is the kernel of
-App. C.1: scores at the step that validation chooses, and at the end of training. Finite
-ones are trained for a number of epochs with Adam and dropout, without biases, as the
-kernel is, and with little weight decay: few of Cora's training nodes are neighbors, so
-that what they see of A_XX is small, and biases or decay would keep it from being
-learned (``--use-bias --weight-decay 5e-4`` shows it).
+A GCN is trained on the whole graph (transductive), on the graph of the training nodes
+(inductive, A_XX of the normalized A) or without a graph (PMLP). It then predicts on the
+whole graph. An MLP never uses a graph.
 
-``restricted`` is the distance from the transductive kernel's block between training and
-other nodes to the right one, over its size: that block serves no other setting.
+Each infinitely wide network is a kernel of App. C.1; the scores are those at the step
+with the best validation score and those at the end of training. Finite networks are
+trained for a number of epochs with Adam and dropout, without biases like the kernel,
+and with little weight decay. Few of Cora's training nodes are neighbors, so their
+inputs through A_XX are small, and biases or weight decay would prevent the networks
+from learning them (``--use-bias --weight-decay 5e-4`` shows it).
+
+``restricted`` is the relative distance between the transductive kernel's block of
+training and other nodes and the correct block: the transductive block is wrong in every
+other setting.
 
 Source: App. C.1.
 """
@@ -44,7 +47,7 @@ SETTINGS = {
     "PMLP": ("none", "A"),
     "MLP": ("none", "none"),
 }
-"""Through what each is trained, and through what it predicts."""
+"""Graphs of training and of prediction."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,15 +57,15 @@ class Config(runner.Config):
     datasets: tuple[str, ...] = ("sbm", "cora")
     depth: int = 2
     width: int = 64
-    """Of the finite ones."""
+    """Width of the finite networks."""
     num_seeds: int = 10
-    """Finite networks of each setting."""
+    """Finite networks per setting."""
     num_epochs: int = 300
-    """Of the finite ones."""
+    """Epochs of the finite networks."""
     use_bias: bool = False
-    """Of the finite ones."""
+    """Biases in the finite networks."""
     weight_decay: float = 5e-5
-    """Of the finite ones."""
+    """Weight decay of the finite networks."""
 
     SHORT: ClassVar[dict[str, Any]] = {
         "datasets": ("sbm",), "num_seeds": 2, "num_epochs": 20
@@ -70,7 +73,7 @@ class Config(runner.Config):
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return a row a setting, of each data set that is here."""
+    """Return a row per setting for each available dataset."""
     found: dict[str, Any] = dict.fromkeys(config.datasets, published.ABSENT)
     files = {}
     compute = functools.partial(panel, config=config, progress=progress)
@@ -82,13 +85,13 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
 def panel(
     data: datasets.Dataset, config: Config, progress: runner.Progress
 ) -> dict[str, Any]:
-    """Return a row a setting, of the first split.
+    """Return a row per setting for the first split.
 
     Raises:
-        ValueError: a data set of binary tasks.
+        ValueError: the dataset has binary tasks.
     """
     if data.metric != "accuracy":
-        msg = f"{data.name} has binary tasks; take a set with one of several classes"
+        msg = f"{data.name} has binary tasks; choose a dataset scored by accuracy"
         raise ValueError(msg)
     data = datasets.with_split(data, 0)
     columns = kernels(data, config.depth)
@@ -107,7 +110,7 @@ def panel(
 
 
 def kernels(data: datasets.Dataset, depth: int) -> dict[str, np.ndarray]:
-    """Return the columns Θ[:, X] of each setting: training's own in the rows X."""
+    """Return the columns Θ[:, X] of each setting; rows X are the training block."""
     adjacency = graph.normalized_adjacency(data.edges, data.num_nodes)
     matrix, gram = sparse.prepare(adjacency), gntk_study.inputs(data)
     index = np.flatnonzero(data.splits.train[0])
@@ -129,7 +132,7 @@ def kernels(data: datasets.Dataset, depth: int) -> dict[str, np.ndarray]:
 
 
 def infinite(data: datasets.Dataset, columns: np.ndarray) -> dict[str, Any]:
-    """Return scores along gradient descent with these columns, and at its end."""
+    """Return the scores of gradient descent with these columns, and of its limit."""
     index = np.flatnonzero(data.splits.train[0])
     targets = datasets.targets(data)
     factors = exact.factorize(columns, index, psd=True)
@@ -146,7 +149,7 @@ def infinite(data: datasets.Dataset, columns: np.ndarray) -> dict[str, Any]:
         return val, test
 
     along = [scores(F) for F in path]
-    best = max(range(len(along)), key=lambda i: along[i][0])  # the first of the best
+    best = max(range(len(along)), key=lambda i: along[i][0])  # first of equal maxima
     val, test = along[best]
     return {
         "val_mean": records.percent(val),
@@ -159,7 +162,7 @@ def infinite(data: datasets.Dataset, columns: np.ndarray) -> dict[str, Any]:
 def networks(
     data: datasets.Dataset, config: Config, progress: runner.Progress
 ) -> dict[str, dict[str, Any]]:
-    """Return the scores of finite networks, which all predict after the last epoch."""
+    """Return the scores of finite networks after the last epoch."""
     adjacency = sparse.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
     inside = scipy.sparse.diags_array(data.splits.train[0].astype(adjacency.dtype))
     matrix, part = (
@@ -210,7 +213,7 @@ def _score(
 
 
 def distance(found: np.ndarray, right: np.ndarray, rows: np.ndarray) -> float:
-    """Return |found - right| / |right| on some rows."""
+    """Return |found - right| / |right| on a subset of the rows."""
     off = np.linalg.norm(found[rows] - right[rows]) / np.linalg.norm(right[rows])
     return float(f"{off:.6g}")
 

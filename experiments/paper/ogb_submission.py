@@ -1,16 +1,16 @@
-r"""What OGB's leaderboards ask of a method, for RP on one of the sets of nodes.
+r"""Summary of RP on an OGB node dataset, as required by OGB's leaderboards.
 
     python -m experiments.paper.ogb_submission --dataset arxiv --data-dir DIR \
         --output DIR
     python -m experiments.paper.ogb_submission --quick
 
-Prints the summary as Markdown; the output's folder gets it too, beside the record.
+Prints the summary as Markdown and writes it next to the record in the output folder.
 
-RP has no parameters and draws nothing: no seed reaches it. It is run ten times all the
-same, from the edges on, so that the deviation is found and not assumed. The step is
-chosen on the validation nodes; power and step size are the published ones. Scores are
-those of OGB's ``Evaluator`` where the ogb package is installed, else of
-``gnnrp.metrics``.
+RP has no parameters and uses no random numbers, so it has no seed. It still runs ten
+times, starting from the edges, so that the deviation is measured rather than assumed.
+The step is selected on the validation nodes; power and step size are the published
+ones. Scores come from OGB's ``Evaluator`` if the ogb package is installed, otherwise
+from ``gnnrp.metrics``.
 
 Source: the rules of OGB's leaderboards (ten runs, unbiased deviation); Table 1.
 """
@@ -44,26 +44,26 @@ SETS = ("arxiv", "proteins", "products")
 OWN = {"accuracy": metrics.accuracy, "roc_auc": metrics.roc_auc}
 
 Score = Callable[[np.ndarray, np.ndarray], float]
-"""Of predictions (n, c) and a mask (n,)."""
+"""(predictions (n, c), mask (n,)) -> score."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which set, and how often."""
+    """Dataset and number of runs."""
 
     dataset: str = "arxiv"
-    """arxiv, proteins or products; fetched if need be and the ogb package is there."""
+    """arxiv, proteins or products; downloaded if the ogb package is installed."""
     runs: int = 10
-    """Each from the edges on; nothing is drawn, so no seed tells them apart."""
+    """Runs from the edges; they use no random numbers and no seed."""
 
     SHORT: ClassVar[dict[str, Any]] = {"dataset": "sbm", "runs": 3}
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return the scores of each run, and their mean and deviation.
+    """Return the scores of each run, with their mean and standard deviation.
 
     Raises:
-        ValueError: a set of no leaderboard; predictions that are not finite.
+        ValueError: the dataset has no leaderboard, or a prediction is not finite.
     """
     allowed = (*SETS, "sbm") if config.quick else SETS
     checks.one_of("dataset", config.dataset, allowed)
@@ -77,7 +77,7 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
         predictions, best_step = propagate(data, settings)
         seconds.append(time.perf_counter() - began)
         if not np.isfinite(predictions).all():
-            msg = f"RP on {data.name} did not stay finite at step {best_step}"
+            msg = f"predictions of RP on {data.name} are not finite at step {best_step}"
             raise ValueError(msg)
         contents.add(hashlib.sha256(predictions.tobytes()).hexdigest())
         row: dict[str, Any] = {"run": i + 1, "best_step": best_step}
@@ -105,7 +105,7 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
 def propagate(
     data: datasets.Dataset, settings: presets.RPSettings
 ) -> tuple[np.ndarray, int]:
-    """Return what RP predicts from the graph and the training labels, at which step."""
+    """Return the predictions of RP from the graph and training labels, and the step."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     found = residual.run(
         similarity.walk(matrix, settings.power, settings.alpha),
@@ -118,7 +118,7 @@ def propagate(
 
 
 def scorer(data: datasets.Dataset) -> tuple[Score, str]:
-    """Return what scores predictions, and its name."""
+    """Return a scoring function and its name."""
     if data.name in SETS and importlib.util.find_spec("ogb") is not None:
         return official(data), f"the Evaluator of ogb {metadata.version('ogb')}"
     metric_fn = jax.jit(OWN[data.metric])
@@ -131,9 +131,9 @@ def scorer(data: datasets.Dataset) -> tuple[Score, str]:
 
 
 def official(data: datasets.Dataset) -> Score:
-    """Return what OGB scores by: classes for accuracy, scores for the ROC-AUC."""
+    """Return OGB's score, of classes for accuracy and of scores for ROC-AUC."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by its import
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by importing torch
         from ogb.nodeproppred import Evaluator  # pyright: ignore[reportMissingImports]
 
     evaluator = Evaluator(f"ogbn-{data.name}")
@@ -150,17 +150,17 @@ def official(data: datasets.Dataset) -> Score:
 
 
 def summary(scores: list[float]) -> dict[str, float | None]:
-    """Return the mean and the unbiased deviation, exactly 0 where all are the same."""
+    """Return the mean and the unbiased deviation, exactly 0 for equal scores."""
     deviation = statistics.stdev(scores) if len(scores) > 1 else None
     return {"mean": statistics.mean(scores), "std": deviation}
 
 
 def hardware() -> str:
-    """Return what computes, in words."""
+    """Describe the device."""
     device = jax.devices()[0]
     if device.platform != "cpu":
         return f"{jax.device_count()} x {device.device_kind}"
-    described = Path("/proc/cpuinfo")  # of Linux
+    described = Path("/proc/cpuinfo")  # Linux only
     lines = described.read_text().splitlines() if described.exists() else []
     models = [line.partition(":")[2] for line in lines if line.startswith("model name")]
     model = models[0].strip() if models else platform.processor() or "CPU"
@@ -168,7 +168,7 @@ def hardware() -> str:
 
 
 def command() -> str:
-    """Return the command line, as it can be given again."""
+    """Return the command line in a form that can be repeated."""
     module = "experiments.paper.ogb_submission"
     return shlex.join(["python", "-m", module, *sys.argv[1:]])
 
@@ -183,7 +183,7 @@ def page(record: dict[str, Any]) -> str:
     rows = {
         f"test {kind}": deviating(result["test"]),
         f"validation {kind}": deviating(result["val"]),
-        "method": "residual propagation (RP), of graph and training labels alone: "
+        "method": "residual propagation (RP) on graph and training labels only: "
         f"S = A^K, K = {method['power']}, η = {method['step_size']:g}, best of "
         f"{method['num_steps']} steps by validation",
         "runs": _runs(result),
@@ -191,7 +191,7 @@ def page(record: dict[str, Any]) -> str:
         "external data": "none",
         "scored by": result["judge"],
         "hardware": measured["hardware"],
-        "seconds a run": f"{measured['seconds_a_run']:g}",
+        "seconds per run": f"{measured['seconds_a_run']:g}",
         "versions": versions,
         "commit": record["commit"] or "not a checkout",
         "command": f"`{measured['command']}`",
@@ -201,20 +201,20 @@ def page(record: dict[str, Any]) -> str:
 
 
 def deviating(found: dict[str, float | None]) -> str:
-    """Return mean and deviation as a leaderboard has them: fractions, four digits."""
+    """Format mean and deviation as on a leaderboard: fractions with four digits."""
     mean, deviation = found["mean"], found["std"]
     return f"{mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
 
 
 def _runs(result: dict[str, Any]) -> str:
-    """Return how many runs there were, and how their predictions differ."""
+    """Describe the number of runs and the differences of their predictions."""
     num_runs, distinct = len(result["runs"]), result["distinct_predictions"]
-    told = f"{distinct} different predictions, by round-off"
+    told = f"{distinct} predictions differ by rounding errors"
     if num_runs == 1:
-        told = "of one run there is no deviation"
+        told = "a single run has no deviation"
     elif distinct == 1:
-        told = "their predictions are the same to the last bit"
-    return f"{num_runs}; nothing is drawn, and {told}"
+        told = "all predictions are bit-identical"
+    return f"{num_runs}; RP is deterministic, and {told}"
 
 
 if __name__ == "__main__":

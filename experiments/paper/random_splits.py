@@ -1,10 +1,10 @@
-r"""How far a published mean can depend on its splits, which were drawn at random.
+r"""Measure how far a published mean depends on its random splits.
 
     python -m experiments.paper.random_splits --data-dir DIR
 
-Runs the published settings on many splits, and tells what bounds the result: the best
-split, the best step had it been chosen on the test nodes, the nodes without an edge,
-and the largest component alone.
+Runs the published settings on many splits and reports bounds of the result: the best
+split, the best step if it is selected on the test nodes, the nodes without edges, and
+the largest component.
 """
 
 import dataclasses
@@ -26,31 +26,31 @@ from gnnrp.types import Split
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is run."""
+    """Dataset and splits."""
 
     dataset: str = "photo"
-    """A data set of random splits, scored by accuracy."""
+    """A dataset with random splits, scored by accuracy."""
     data_dir: Path | None = None
-    """Where its files are."""
+    """Folder of its files."""
     num_splits: int = 50
     """Splits of 80, 10 and 10 percent; the first ten are those of `gnnrp rp`."""
     seed: int = 0
-    """Of the splits."""
+    """Seed of the splits."""
     allowance: float = 1.5
-    """Percent below the published mean that still count as reaching it."""
+    """Percent below the published mean that still count as a match."""
     output: Path | None = None
-    """A folder for random_splits_DATASET.json."""
+    """Folder for random_splits_DATASET.json."""
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Run, print, and return the numbers.
+    """Run, print and return the results.
 
     Raises:
-        ValueError: a data set of another metric.
+        ValueError: the dataset is not scored by accuracy.
     """
     data = datasets.load(config.dataset, config.data_dir)
     if data.metric != "accuracy":
-        msg = f"{data.name} is scored by {data.metric}; take a data set with accuracy"
+        msg = f"{data.name} is scored by {data.metric}; choose one scored by accuracy"
         raise ValueError(msg)
     drawn = splits.random(data.labels, config.num_splits, seed=config.seed)
     data = data._replace(splits=drawn)
@@ -85,13 +85,13 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def without_neighbor(data: Dataset) -> np.ndarray:
-    """Return which nodes have no edge but a loop."""
+    """Return a mask of the nodes without edges other than loops."""
     proper = data.edges[:, data.edges[0] != data.edges[1]]
     return ~np.isin(np.arange(data.num_nodes), proper)
 
 
 def largest_component(data: Dataset) -> Dataset:
-    """Return the data set without what its largest component does not reach."""
+    """Restrict a dataset to its largest component."""
     n = data.num_nodes
     ones = np.ones(data.edges.shape[1])
     matrix = scipy.sparse.coo_array((ones, tuple(data.edges)), shape=(n, n))
@@ -108,13 +108,13 @@ def largest_component(data: Dataset) -> Dataset:
 
 
 def share(hits: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """Return the share of hits in each split's mask, NaN where it is empty."""
+    """Return the share of hits in each mask, NaN if it is empty."""
     with np.errstate(invalid="ignore"):
         return np.sum(hits & masks, axis=1) / np.sum(masks, axis=1)
 
 
 def summary(shares: np.ndarray) -> dict[str, float | None]:
-    """Return mean, deviation over the splits, least and greatest, in percent."""
+    """Return mean, standard deviation, minimum and maximum over splits, in percent."""
     percent = 100 * np.asarray(shares, np.float64)
     percent = percent[np.isfinite(percent)]
     if not percent.size:

@@ -1,18 +1,20 @@
-"""Table 1: RP and LP beside MLP, SGC and GCN on OGB's sets: scores, time, memory.
+"""Table 1: scores, time and memory of RP, LP, MLP, SGC and GCN on OGB datasets.
 
     python -m experiments.paper.table1_ogb --data-dir DIR --output reproduced
     python -m experiments.paper.table1_ogb --quick
 
-LP and RP take the graph alone. Networks are trained where the files hold features;
-proteins has them on its edges, and nodes take the mean of theirs.
+LP and RP use only the graph. Networks are trained if the files contain features;
+proteins has features on its edges, and each node gets the mean of those of its edges.
 
-The paper's figures of LP are of OGB's leaderboard. Beside LP of Eq. 3, best of its
-number of hops by validation, stands one that puts the labels back after each hop.
+The published scores of LP come from OGB's leaderboard. This table has LP of Eq. 3, with
+the number of hops chosen by validation, and a variant that resets the labels after each
+hop.
 
-Last rows, as in the paper: a step of RP and a step of full-batch training of the GCN,
-compiled, in turns; what either holds in memory; and the time that RP takes to the best
-validation score of the trained GCN, over the GCN's. Steps and memory depend on the
-sizes alone: without features, inputs of the set's own width are drawn at random.
+The last rows are those of the paper: the time of an RP step and of a full-batch
+training step of the GCN, compiled and interleaved; the memory of both; and the time RP
+needs to reach the best validation score of the trained GCN, relative to the GCN. Steps
+and memory depend only on the sizes: a dataset without features gets random inputs of
+its width.
 
 Source: Table 1, Sec. 3.3.
 """
@@ -31,6 +33,7 @@ from experiments.paper import table4_homophilic, trained
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.models import training
 from gnnrp.propagation import label, maps, residual, similarity
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import presets, records
 from gnnrp.studies import rp as rp_study
@@ -40,16 +43,16 @@ HELD_HOPS = 50
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which cells."""
+    """Cells of the table."""
 
     datasets: tuple[str, ...] = ("arxiv", "proteins", "products")
     models: tuple[str, ...] = tuple(trained.OGB_RECIPES)
     num_seeds: int = 3
-    """Networks of a kind."""
+    """Networks per model."""
     num_epochs: int = trained.EPOCHS
-    """At most."""
+    """Maximum number of epochs."""
     repeats: int = 3
-    """Of each step that is timed."""
+    """Rounds of timing."""
 
     MODELS: ClassVar[tuple[str, ...]] = tuple(trained.OGB_RECIPES)
     SHORT: ClassVar[dict[str, Any]] = {
@@ -61,7 +64,7 @@ class Config(runner.Config):
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return scores, and times beside them, of each data set that is here."""
+    """Return scores and times for each available dataset."""
     stated = {
         "val": published.OGB_VAL,
         "test": published.OGB_TEST,
@@ -86,9 +89,9 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
 def panel(
     data: datasets.Dataset, config: Config, progress: runner.Progress
 ) -> dict[str, Any]:
-    """Return the scores on a data set, and what was measured."""
+    """Return the scores on a dataset and the measurements."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    rp = rp_study.run(data, plain(data.name), progress=progress)
+    rp = rp_study.run(data, plain(data.name), options=Options(progress=progress))
     networks = train(data, config, progress)
     lines = table4_homophilic.LINES_ALONE
     found = networks | table4_homophilic.without_weights(rp.record, lines)
@@ -100,14 +103,14 @@ def panel(
 
 
 def plain(name: str) -> presets.RPSettings:
-    """Return the settings of RP on the graph alone."""
+    """Return the settings of RP without features."""
     return presets.settings(name, has_features=False)
 
 
 def train(
     data: datasets.Dataset, config: Config, progress: runner.Progress
 ) -> dict[str, Any]:
-    """Return the scores of each network; of sets without features, that it has none."""
+    """Return the scores of each network, or FEATURELESS without features."""
     if data.features is None:
         return dict.fromkeys(config.models, published.FEATURELESS)
     return trained.run(
@@ -121,7 +124,7 @@ def train(
 
 
 def labels_held(data: datasets.Dataset, matrix: sparse.Matrix) -> dict[str, Any]:
-    """Return the scores of label propagation that resets labeled nodes at each hop."""
+    """Return the scores of label propagation with labels reset after each hop."""
     train, val, test = (jnp.asarray(mask[0])[:, None] for mask in data.splits)
     y = jnp.asarray(datasets.targets(data))
 
@@ -141,7 +144,7 @@ def labels_held(data: datasets.Dataset, matrix: sparse.Matrix) -> dict[str, Any]
 def speed(
     data: datasets.Dataset, matrix: sparse.Matrix, config: Config
 ) -> dict[str, Any]:
-    """Return seconds and bytes of a step of RP and of training a GCN."""
+    """Measure seconds and bytes of an RP step and a GCN training step."""
     data = datasets.with_split(data, 0)
     mask = np.asarray(data.splits.train[0])
     targets = jnp.nan_to_num(jnp.asarray(datasets.targets(data)))
@@ -185,10 +188,10 @@ def speed(
 def to_accuracy(
     rp: rp_study.Run, network: Any, seconds: dict[str, float]
 ) -> dict[str, Any] | str:
-    """Return the steps of RP to the GCN's best validation score, over the GCN's.
+    """Return the time of RP to the GCN's best validation score, relative to the GCN.
 
-    The median of the trained networks is taken; ``ratio`` is None if RP never gets
-    there.
+    The GCN's time is the median of the trained networks; ``ratio`` is None if RP does
+    not reach the score.
     """
     if not isinstance(network, dict):
         return network or "not run: no GCN among the models"

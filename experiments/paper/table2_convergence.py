@@ -1,11 +1,12 @@
-"""Convergence table: five constructed similarities, iterated, beside their limits.
+"""Convergence table: five constructed similarities, compared with their limits.
 
     python -m experiments.paper.table2_convergence
 
-Of each, RP is iterated step by step in float64. ``residual`` and ``predictions`` are
-the distances, after all steps, to what the table says they converge to, relative to its
-size; ``growth`` is how much further predictions move in the second half of the steps
-than in the first: 0 where they converge, 1 where they drift, more where they diverge.
+RP runs step by step in float64 for each similarity. ``residual`` and ``predictions``
+are the relative distances, after all steps, to the limits stated in the table.
+``growth`` is the distance that predictions move in the second half of the steps,
+divided by that of the first half: 0 if they converge, 1 if they drift, more if they
+diverge.
 
 Source: Theorem 3.2 and the table of App. B.2.
 """
@@ -26,18 +27,18 @@ TOLERANCE = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """How long."""
+    """Size and length of the runs."""
 
     num_nodes: int = 14
-    """Of which the first 6 are labeled."""
+    """Nodes; the first 6 are labeled."""
     num_steps: int = 20_000
-    """Even, of size 1 / λ_max."""
+    """Number of steps of size 1 / λ_max, even."""
 
     SHORT: ClassVar[dict[str, Any]] = {"num_steps": 2000}
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return a row for each case: what the table says, and what was found."""
+    """Return a row per case, as stated in the table and as computed."""
     checks.count("num_nodes", config.num_nodes, NUM_TRAIN + 1, 1000)
     checks.count("num_steps", config.num_steps, 2)
     rng = np.random.default_rng(config.seed)
@@ -99,9 +100,9 @@ def measure(
 def iterated(
     S: np.ndarray, targets: np.ndarray, step_size: float, num_steps: int
 ) -> list[np.ndarray]:
-    """Return F_t of all nodes after none, half and all of the steps.
+    """Return F_t of all nodes before the steps, after half and after all of them.
 
-    Beyond 1e150 nothing more is learned, and products would overflow: steps end there.
+    The steps end beyond 1e150, before products overflow.
     """
     path = [np.zeros((len(S), targets.shape[1]))]
     while len(path) <= num_steps and np.abs(path[-1]).max() < 1e150:
@@ -111,7 +112,7 @@ def iterated(
 
 
 def _psd(rng: np.random.Generator, num_nodes: int, rank: int) -> np.ndarray:
-    """Return a PSD matrix whose first block has condition number 100 at most."""
+    """Return a PSD matrix whose first block has a condition number of at most 100."""
     Q, _ = np.linalg.qr(rng.standard_normal((num_nodes, rank)))
     block, _ = np.linalg.qr(rng.standard_normal((NUM_TRAIN, NUM_TRAIN)))
     root = np.concatenate([block[:, :rank], Q[NUM_TRAIN:]]) if rank < NUM_TRAIN else Q

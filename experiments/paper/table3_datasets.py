@@ -1,10 +1,11 @@
-"""Dataset table: statistics of every set that is here, beside the paper's.
+"""Dataset table: statistics of every available dataset and the published ones.
 
     python -m experiments.paper.table3_datasets --data-dir DIR --output reproduced
 
-The paper counts edges in three ways, in one table: "both" directions of the cleaned
-edges, "once", or the "lines" of the file. Each set is counted in all three; the one
-that the paper takes for it is compared. Sets whose files are absent are marked so.
+The paper counts edges in three ways in one table: "both" directions of the cleaned
+edges, each edge "once", or the "lines" of the file. Each dataset is counted in all
+three ways, and the count in the paper's way is compared. Datasets without files are
+marked.
 
 Source: the dataset table of App. D.1.
 """
@@ -20,16 +21,16 @@ CONVENTIONS = ("both", "once", "lines")
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which sets."""
+    """Datasets of the table."""
 
     datasets: tuple[str, ...] = datasets.names()
-    """All if left out."""
+    """Datasets; all by default."""
 
     SHORT: ClassVar[dict[str, Any]] = {"datasets": ("sbm",)}
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return a row a data set."""
+    """Return a row per dataset."""
     found = {}
     for name in config.datasets:
         progress(name, len(found), len(config.datasets))
@@ -39,7 +40,7 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
 
 
 def row(name: str, config: Config) -> dict[str, Any]:
-    """Return what the paper states of a set, and what was counted."""
+    """Return the published and the computed statistics of a dataset."""
     stated = datasets.published(name)
     data = runner.load(name, config)
     if data is None:
@@ -55,7 +56,7 @@ def row(name: str, config: Config) -> dict[str, Any]:
             for convention in CONVENTIONS
         },
         "convention": data.edge_convention,
-        "differs": list(datasets.differing(data)),
+        "differs": list(datasets.differences(data)),
         "files": data.files,
     }
 

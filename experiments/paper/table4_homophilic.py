@@ -1,11 +1,12 @@
-"""Homophilic table: RP with features beside networks trained here and the published.
+"""Homophilic table: RP with features, networks trained here and published scores.
 
     python -m experiments.paper.table4_homophilic --data-dir DIR --output reproduced
 
-Cora and Citeseer have their public split and twenty networks of each kind, Pubmed
-three; the others ten random splits (80/10/10), of which the networks, not RP, take the
-first three. Label propagation, RP without features and the majority class stand beside
-them. RP has the published settings; networks see features normalized as RP does.
+Cora, Citeseer and Pubmed use their public split, with twenty networks per model (three
+on Pubmed). The other datasets use ten random splits (80/10/10) for RP and the first
+three of them for the networks. Label propagation, RP without features and the majority
+class are baselines. RP has the published settings; networks and RP use the same
+normalization of features.
 
 Source: Table 4 (App. E.2).
 """
@@ -17,28 +18,29 @@ from typing import Any, ClassVar
 from experiments import published, runner
 from experiments.paper import trained
 from gnnrp import datasets
+from gnnrp.runtime.options import Options
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
 
 SETS = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 LINES = {"LP": "lp", "RP, graph alone": "rp", "majority class": "majority"}
 LINES_ALONE = {"LP": "lp", "majority class": "majority"}
-"""What ``baselines`` computes, by the name it has in the tables; where RP itself
-sees the graph alone, without that line."""
+"""Rows of the tables and their names in ``baselines``; the second dict is for RP
+without features."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which cells."""
+    """Cells of the table."""
 
     datasets: tuple[str, ...] = SETS
     models: tuple[str, ...] = tuple(trained.RECIPES)
     num_seeds: int = 20
-    """Networks of a kind on a public split; on random ones, one a split."""
+    """Networks per model on a public split; one per split on random splits."""
     num_large: int = 3
-    """The same, at most, of a set of more than 10,000 nodes or with random splits."""
+    """Limit of networks per model with more than 10,000 nodes or random splits."""
     num_epochs: int = trained.EPOCHS
-    """At most."""
+    """Maximum number of epochs."""
 
     MODELS: ClassVar[tuple[str, ...]] = tuple(trained.RECIPES)
     SHORT: ClassVar[dict[str, Any]] = {
@@ -49,7 +51,7 @@ class Config(runner.Config):
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return a column a data set."""
+    """Return a column per dataset."""
     return columns(config, "table4_homophilic", published.HOMOPHILIC, progress)
 
 
@@ -59,7 +61,7 @@ def columns(
     stated: dict[str, dict[str, published.Cell]],
     progress: runner.Progress,
 ) -> runner.Outcome:
-    """Return what was found and what is published of each data set."""
+    """Return the computed and the published scores of each dataset."""
     found: dict[str, Any] = {}
     for name in config.datasets:
         beside = {who: cells[name] for who, cells in stated.items() if name in cells}
@@ -75,10 +77,10 @@ def columns(
 def column(
     data: datasets.Dataset, config: Any, progress: runner.Progress
 ) -> dict[str, Any]:
-    """Return the scores of RP, what needs no features, and each network."""
+    """Return the scores of RP, its baselines and each network."""
     has_features = data.features is not None
     settings = presets.settings(data.name, has_features=has_features)
-    record = rp_study.run(data, settings, progress=progress).record
+    record = rp_study.run(data, settings, options=Options(progress=progress)).record
     networks: dict[str, Any] = dict.fromkeys(config.models, published.FEATURELESS)
     if not has_features:
         alone = without_weights(record, LINES_ALONE)
@@ -99,7 +101,7 @@ def column(
 
 
 def num_networks(data: datasets.Dataset, config: Any) -> int:
-    """Return how many networks of a kind are trained."""
+    """Return the number of networks per model."""
     num_splits = len(data.splits.train)
     wanted = config.num_seeds if num_splits == 1 else num_splits
     large = num_splits > 1 or data.num_nodes > trained.LARGE
@@ -107,7 +109,7 @@ def num_networks(data: datasets.Dataset, config: Any) -> int:
 
 
 def without_weights(record: dict[str, Any], lines: dict[str, str]) -> dict[str, Any]:
-    """Return the scores of RP and its baselines, of a record of ``studies.rp.run``."""
+    """Return the scores of RP and its baselines from a record of ``studies.rp.run``."""
     rows = {"RP": record} | {
         label: record["baselines"][name] for label, name in lines.items()
     }

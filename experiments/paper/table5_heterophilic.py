@@ -1,9 +1,9 @@
-"""Heterophilic table: RP with features beside networks trained here and the published.
+"""Heterophilic table: RP with features, networks trained here and published scores.
 
     python -m experiments.paper.table5_heterophilic --data-dir DIR --output reproduced
 
-Ten given splits; GCN and MLP, one network a split, are trained here, the specialized
-networks are the paper's figures.
+Each dataset has ten fixed splits. GCN and MLP are trained here, one network per split;
+the scores of the specialized networks are the published ones.
 
 Source: Table 5 (App. E.3).
 """
@@ -19,23 +19,23 @@ SETS = ("roman-empire", "amazon-ratings", "minesweeper", "tolokers", "questions"
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which cells."""
+    """Cells of the table."""
 
     datasets: tuple[str, ...] = SETS
     models: tuple[str, ...] = ("MLP", "GCN")
     num_seeds: int = 1
-    """Of a set with a single split."""
+    """Networks per model on a dataset with a single split."""
     num_large: int = 10
-    """Networks of a kind, at most one a split."""
+    """Limit of networks per model, at most one per split."""
     num_epochs: int = trained.EPOCHS
-    """At most."""
+    """Maximum number of epochs."""
 
     MODELS: ClassVar[tuple[str, ...]] = tuple(trained.RECIPES)
     SHORT: ClassVar[dict[str, Any]] = {"datasets": ("sbm",), "num_epochs": 5}
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return a column a data set."""
+    """Return a column per dataset."""
     return table4_homophilic.columns(
         config, "table5_heterophilic", published.HETEROPHILIC, progress
     )

@@ -1,10 +1,10 @@
-"""MLP, SGC, GCN, JKNet and APPNP trained as is usual in the field, for the tables.
+"""Train MLP, SGC, GCN, JKNet and APPNP with common settings for the tables.
 
-Full batch, Adam, dropout, weight decay, early stopping on validation; several seeds of
-a public split, or one for each random split. Settings are common ones and not tuned:
-weights decay where labels are few, as on the Planetoid sets, and not where most nodes
-are labeled; all else is the same for all sets of a table. Those behind the published
-figures were tuned.
+Training uses full batches, Adam, dropout, weight decay and early stopping on the
+validation score, with several seeds on a public split, or one per random split.
+Settings are common ones and not tuned, unlike those of the published scores. Weight
+decay is used if few nodes are labeled, as on the Planetoid datasets, and not if most
+nodes are labeled. All other settings are the same for all datasets of a table.
 """
 
 import functools
@@ -27,13 +27,13 @@ EPOCHS = 300
 PATIENCE = 50
 EVERY = 25
 LARGE = 10_000
-"""Fewer networks are trained of graphs with more nodes."""
+"""Number of nodes above which fewer networks are trained."""
 
 
 class Recipe(NamedTuple):
-    """A network and how it is trained."""
+    """A network with its training settings."""
 
-    build: Callable[..., gnn.MLP]  # of the number of outputs
+    build: Callable[..., gnn.MLP]  # number of outputs -> network
     learning_rate: float = 0.01
     weight_decay: float = 5e-4
 
@@ -50,18 +50,18 @@ RECIPES: dict[str, Recipe] = {
     "JKNet": _recipe(gnn.JKNet, width=64, depth=3),
     "APPNP": _recipe(gnn.APPNP, width=64, power=10, alpha=0.1),
 }
-"""Of the homophilic and the heterophilic table: two layers of width 64; JKNet three."""
+"""Tables 4 and 5: two layers of width 64, three layers for JKNet."""
 
 OGB_RECIPES: dict[str, Recipe] = {
     "MLP": _recipe(gnn.MLP, 0.01, 0.0, width=256, depth=3),
     "SGC": _recipe(gnn.SGC, 0.1, 0.0, power=3, dropout=0.0),
     "GCN": _recipe(gnn.GCN, 0.01, 0.0, width=256, depth=3),
 }
-"""Of Table 1: the sizes of OGB's own examples, without their batch normalization."""
+"""Table 1: sizes as in OGB's examples, without their batch normalization."""
 
 
 def recipes(data: datasets.Dataset, models: Iterable[str]) -> dict[str, Recipe]:
-    """Return how networks are trained on a data set of these two tables."""
+    """Return the training settings for a dataset of Tables 4 and 5."""
     chosen = {model: RECIPES[model] for model in models}
     if 2 * data.splits.train[0].sum() < data.num_nodes:
         return chosen
@@ -69,7 +69,7 @@ def recipes(data: datasets.Dataset, models: Iterable[str]) -> dict[str, Recipe]:
 
 
 class Subject(NamedTuple):
-    """A data set as networks take it: masks (s, n), one row a network."""
+    """Training data, test mask and metric; masks (s, n) have one row per network."""
 
     data: training.Data
     test: jax.Array
@@ -77,7 +77,7 @@ class Subject(NamedTuple):
 
 
 def subject(data: datasets.Dataset, num_seeds: int, *, row_normalize: bool) -> Subject:
-    """Return what so many networks learn from; they take the splits in turn."""
+    """Return the data of ``num_seeds`` networks, which cycle through the splits."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     x = ntk_study.inputs(data, row_normalize=row_normalize)
     targets = jnp.asarray(datasets.targets(data))
@@ -100,12 +100,12 @@ def run(
     """Return validation and test scores of each network, in percent.
 
     Args:
-        learned: the data set, with a mask for each network that is trained.
+        learned: the dataset with a mask per network.
         chosen: recipes by name.
-        seed: of the weights and of dropout.
-        num_epochs: at most.
-        progress: told of each network.
-        title: what stands before its name there.
+        seed: of weights and dropout.
+        num_epochs: maximum number of epochs.
+        progress: callback for each network.
+        title: prefix of the network name in progress reports.
     """
     keys = jax.random.split(jax.random.key(seed), len(learned.test))
     found = {}
@@ -119,7 +119,7 @@ def run(
 
 
 def rule(recipe: Recipe, num_outputs: int, metric: str) -> training.Rule:
-    """Return how a network of so many outputs is trained and judged."""
+    """Return network, optimizer, loss and metric for a recipe."""
     return training.Rule(
         recipe.build(num_outputs),
         objectives.adam(recipe.learning_rate, weight_decay=recipe.weight_decay),

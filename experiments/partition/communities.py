@@ -1,9 +1,9 @@
-"""Generated graphs that parts make sense of: communities with neighbors, and hubs.
+"""Generate graphs that can be partitioned well: communities with neighbors, and hubs.
 
-Sizes of communities and expected degrees follow power laws. Of the edges, one end is
-drawn in proportion to its degree; the other likewise, but among the same community, or
-one nearby on a ring of communities, or anywhere. Nodes are numbered at random, so that
-their order tells nothing. The shares are choices, fitted to no real graph.
+Community sizes and expected degrees follow power laws. One end of each edge is drawn in
+proportion to its degree. The other end is drawn likewise from the same community, from
+a nearby one on a ring of communities, or from all nodes. Nodes are numbered at random,
+so that their order carries no information. The shares are not fitted to a real graph.
 """
 
 import numpy as np
@@ -12,9 +12,9 @@ from jaxtyping import Int
 
 from gnnrp.runtime import checks
 
-INSIDE, NEARBY = 0.65, 0.3  # shares of the edges; the rest lead anywhere
-REACH = 5.0  # communities, the mean distance of a nearby one
-LEAST, MOST = 300, 30_000  # nodes of a community
+INSIDE, NEARBY = 0.65, 0.3  # shares of the edges; the rest are drawn from all nodes
+REACH = 5.0  # mean distance of a nearby community, in communities
+LEAST, MOST = 300, 30_000  # nodes per community
 EXPONENT = 2.5  # of both power laws
 _CHUNK = 2**22  # edges drawn at once
 
@@ -22,22 +22,22 @@ _CHUNK = 2**22  # edges drawn at once
 def generate(num_nodes: int, num_edges: int, seed: int) -> scipy.sparse.csr_array:
     """Return a symmetric pattern of ones (float32) of at most 2 num_edges entries.
 
-    Loops and edges that are drawn again are left out.
+    Loops and repeated edges are dropped.
 
     Args:
         num_nodes: at least 2.
-        num_edges: drawn, undirected.
-        seed: of all that is drawn.
+        num_edges: number of undirected edges drawn.
+        seed: of the random numbers.
 
     Raises:
-        ValueError: a size out of its range.
+        ValueError: a size is out of range.
     """
     checks.count("num_nodes", num_nodes, 2)
     checks.count("num_edges", num_edges, 1)
     rng = np.random.default_rng(seed)
     first = starts(num_nodes, rng)
     ends = _stubs(num_nodes, num_edges, rng)
-    # Where the stubs of each community begin: its nodes, and so its stubs, adjoin.
+    # First stub of each community: its nodes, and so its stubs, are contiguous.
     borders = np.searchsorted(ends, first)
     number = rng.permutation(num_nodes).astype(np.int32)
     drawn = np.empty((2, num_edges), np.int32)
@@ -56,12 +56,12 @@ def starts(num_nodes: int, rng: np.random.Generator) -> Int[np.ndarray, " q"]:
 
 
 def _power_law(count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return draws from one on, of density x^-EXPONENT."""
+    """Draw numbers x >= 1 of density x^-EXPONENT."""
     return (1 - rng.random(count)) ** (-1 / (EXPONENT - 1))
 
 
 def _stubs(num_nodes: int, num_edges: int, rng: np.random.Generator) -> np.ndarray:
-    """Return each node as often as its expected degree, in ascending order."""
+    """Repeat each node as often as its expected degree, in ascending order."""
     weight = np.minimum(_power_law(num_nodes, rng), num_nodes**0.5)
     ends = np.cumsum(weight * (2 * num_edges / weight.sum()))
     count = np.diff(np.round(ends).astype(np.int64), prepend=0)
@@ -71,7 +71,7 @@ def _stubs(num_nodes: int, num_edges: int, rng: np.random.Generator) -> np.ndarr
 def _edges(
     ends: np.ndarray, borders: np.ndarray, count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return both ends of edges, in the numbers that communities adjoin in."""
+    """Draw both ends of edges, numbered so that communities are contiguous."""
     one = rng.integers(0, len(ends), count)
     home = np.searchsorted(borders, one, side="right") - 1
     kind = rng.random(count)

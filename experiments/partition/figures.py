@@ -1,19 +1,19 @@
-"""The figures of ``partition_study``: rows moved, seconds of a hop, a larger graph."""
+"""Figures of ``partition_study``: rows moved, seconds of a hop, ogbn-papers100M."""
 
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from experiments import plots
 from experiments.partition import partitioners
-from gnnrp import plotting
 
 
 def figures(graphs: dict[str, Any], measured: dict[str, Any]) -> dict[str, Figure]:
     """Return the figures by name.
 
     Args:
-        graphs: of the record's result, those that were parted.
-        measured: of the record.
+        graphs: the partitioned graphs of the result.
+        measured: measured values of the record.
     """
     moved, times = {}, {}
     for name, graph in graphs.items():
@@ -26,16 +26,16 @@ def figures(graphs: dict[str, Any], measured: dict[str, Any]) -> dict[str, Figur
         parts = [row["parts"] for row in graph["volumes"][method]]
         times |= _seconds(name, method, parts, measured["hops"][name])
     return {
-        "volume": plotting.by_count(moved, "parts"),
-        "seconds": plotting.by_count(times, "hosts"),
-        "papers100M": plotting.by_count(_papers(measured["papers100M"]), "hosts"),
+        "volume": plots.over_counts(moved, "parts"),
+        "seconds": plots.over_counts(times, "hosts"),
+        "papers100M": plots.over_counts(_papers(measured["papers100M"]), "hosts"),
     }
 
 
 def _seconds(
     name: str, method: str, parts: list[int], predicted: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return two panels of a graph, each with a line a link."""
+    """Return two panels for a graph, each with one line per link."""
     return {
         f"{name}, {method}: seconds of a hop{title}": {
             f"{gigabits} Gbit/s": {1: predicted["one host"]}

@@ -1,6 +1,6 @@
-"""What a hop of a sharded matrix moves, how long it may take, and what a host holds.
+"""Predict rows moved, time and memory of a hop of a sharded matrix.
 
-Nothing is run here: rows are counted, and times follow from a measured speed.
+No hop is run: rows are counted, and times follow from a measured speed.
 """
 
 from collections.abc import Callable
@@ -16,35 +16,35 @@ FLOAT, INDEX = 4, 4  # bytes
 
 
 class Volume(NamedTuple):
-    """What parts lack and hold; rows of all parts together unless said otherwise."""
+    """Rows that parts lack and move, summed over all parts unless noted otherwise."""
 
     parts: int
-    rows: int  # of a part, blanks included
-    halo: int  # what parts lack
-    padded: int  # as each pair of a round exchanges as many as any of these
-    gather: int  # as each part receives all rows
-    exchange: str  # which of the last two "auto" takes
-    moved: int  # by it
-    received: int  # for which each part makes room, by it
-    messages: int  # that follow each other, by it
-    largest_halo: int  # that one part lacks
-    most_entries: int  # of a part
-    entry_balance: float  # most over mean
+    rows: int  # per part, including blank rows
+    halo: int  # rows that parts lack
+    padded: int  # with all pairs of a round padded to the largest one
+    gather: int  # with all rows sent to each part
+    exchange: str  # choice of "auto" between the last two
+    moved: int  # with this choice
+    received: int  # rows for which each part allocates space
+    messages: int  # consecutive messages
+    largest_halo: int  # largest number of rows that one part lacks
+    most_entries: int  # largest number of entries of a part
+    entry_balance: float  # maximum divided by mean
     row_balance: float
 
 
 class Link(NamedTuple):
-    """How fast hosts reach each other."""
+    """Speed and latency of the connection between two hosts."""
 
-    gigabits: float  # per second, each way at once
-    latency: float  # seconds of a message
+    gigabits: float  # per second, in each direction at once
+    latency: float  # seconds per message
 
 
 def volume(csr: Any, layout: Layout) -> Volume:
-    """Return what a layout makes a hop move.
+    """Count the rows that a hop moves with a layout.
 
     Args:
-        csr: scipy sparse, of the nodes of the layout.
+        csr: scipy sparse matrix over the nodes of the layout.
         layout: see ``partitioning``.
     """
     parts, rows = layout.parts, layout.rows
@@ -52,7 +52,7 @@ def volume(csr: Any, layout: Layout) -> Volume:
     rounds = partitioning.rounds(lacked)
     padded = sum(len(each.pairs) * each.rows for each in rounds)
     received = sum(each.rows for each in rounds)
-    # As ``matrix.blocks`` decides: by what a part makes room for.
+    # The rule of ``matrix.blocks``: allocate as few rows as possible.
     by_gather = received >= (parts - 1) * rows
     gather = parts * (parts - 1) * rows
     return Volume(
@@ -75,9 +75,9 @@ def volume(csr: Any, layout: Layout) -> Volume:
 def lacking(
     csr: Any, layout: Layout
 ) -> tuple[Int[np.ndarray, "p p"], Int[np.ndarray, " p"]]:
-    """Return how many rows each part takes from each, and the entries of each.
+    """Count the rows that each part needs from each other one, and its entries.
 
-    These are the sizes of ``partitioning.halos``, found without a second matrix.
+    These are the sizes of ``partitioning.halos``, without a second matrix.
     """
     part = layout.place // layout.rows
     nodes = np.argsort(layout.place)
@@ -95,16 +95,16 @@ def lacking(
 
 
 def seconds(found: Volume, columns: int, speed: float, link: Link) -> dict[str, float]:
-    """Return the predicted seconds of a hop: the product, and the exchange before it.
+    """Predict the seconds of a hop: the exchange, then the product.
 
-    The largest part sets the pace, and in each round the largest pair. Nothing
-    overlaps, as in ``matrix``.
+    The largest part determines the time, and in each round the largest pair.
+    Communication and computation do not overlap, as in ``matrix``.
 
     Args:
-        found: what is moved.
+        found: rows moved.
         columns: of the dense side.
-        speed: entries times columns that a host multiplies in a second.
-        link: between hosts.
+        speed: entries times columns that a host multiplies per second.
+        link: connection between hosts.
     """
     local = found.most_entries * columns / speed
     exchange = transfer(found.received, columns, found.messages, link)
@@ -118,17 +118,17 @@ def seconds(found: Volume, columns: int, speed: float, link: Link) -> dict[str, 
 
 
 def transfer(rows: float, columns: int, messages: float, link: Link) -> float:
-    """Return the seconds in which a part receives rows in so many messages."""
+    """Return the seconds in which a part receives rows in ``messages`` messages."""
     bits = 8 * FLOAT * columns * rows
     return messages * link.latency + bits / (1e9 * link.gigabits)
 
 
 ARRAYS = ("F", "best F", "targets", "a hop's input", "a hop's output")
-"""Of as many rows as a host has, while RP runs."""
+"""Arrays with the rows of a host that RP needs at the same time."""
 
 
 class Large(NamedTuple):
-    """A graph that is not here."""
+    """Sizes of a graph that is too large for this machine."""
 
     nodes: int
     entries: int
@@ -136,31 +136,31 @@ class Large(NamedTuple):
 
 
 PAPERS = Large(111_059_956, 2 * 1_615_685_872 + 111_059_956, 172)
-"""ogbn-papers100M: each citation both ways and a loop on each node; citations of each
-other count twice, so this is at most what is stored."""
+"""ogbn-papers100M: each citation in both directions and a loop on each node. Mutual
+citations count twice, so this is an upper bound on the stored entries."""
 
 
 def memory(
     graph: Large, parts: int, received: float, row_balance: float = 1.0
 ) -> dict[str, float]:
-    """Return the bytes of a host, what makes them up, and their sum.
+    """Predict the bytes of a host by kind, with their sum.
 
     Args:
-        graph: of which each host has as many entries.
-        parts: hosts.
-        received: rows for which a host makes room, for each of n / parts.
-        row_balance: rows of a host, blanks included, for each of n / parts.
+        graph: whose entries are distributed evenly over hosts.
+        parts: number of hosts.
+        received: rows for which a host allocates space, divided by n / parts.
+        row_balance: rows of a host including blank ones, divided by n / parts.
     """
     rows = graph.nodes / parts * row_balance
     row = FLOAT * graph.columns
-    all_rows = received >= 0.999 * (parts - 1) * row_balance  # which are rounded
+    all_rows = received >= 0.999 * (parts - 1) * row_balance  # values are rounded
     received *= graph.nodes / parts
-    # What is sent is laid out first; all rows are copied to add a blank one.
+    # Rows to send are copied first; gathering copies all rows to add a blank one.
     copies = (rows + received) * row if all_rows else received * (row + INDEX)
     found = {
         "matrix": (FLOAT + INDEX) * graph.entries / parts + INDEX * rows,
         "arrays": len(ARRAYS) * rows * row,
-        "received": (rows + received) * row,  # own rows stand before them
+        "received": (rows + received) * row,  # after the own rows
         "copies": copies,
     }
     return found | {"total": sum(found.values())}
@@ -169,12 +169,12 @@ def memory(
 def extended(
     measured: dict[int, float], parts: int, fitted_from: int = 8
 ) -> tuple[float, bool]:
-    """Return a share for a number of parts: as measured, or on a fitted power of it.
+    """Return the share for a number of parts, measured or from a fitted power law.
 
     Args:
-        measured: by number of parts.
-        parts: for which it is asked.
-        fitted_from: parts of the measurements that the power is fitted to, if two.
+        measured: shares by number of parts.
+        parts: number of parts of the result.
+        fitted_from: smallest number of parts in the fit, if at least two remain.
 
     Returns:
         The share, and whether it is fitted.
@@ -199,19 +199,20 @@ def extrapolated(
     speed: float,
     links: list[Link],
 ) -> dict[str, Any]:
-    """Return memory of a host and seconds of a hop for a graph like a measured one.
+    """Predict memory of a host and seconds of a hop for a graph like a measured one.
 
-    Assumed is that at the same number of parts, a part lacks and is sent as many rows
-    for each of n / parts as there, and that rows and entries are as uneven; beyond the
-    measured numbers, as uneven as at the last.
+    Assumptions: at the same number of parts, a part lacks and receives the same
+    multiple of n / parts rows as in the measured graph, and rows and entries are
+    equally uneven. Beyond the measured numbers of parts, the unevenness is that of the
+    last one.
 
     Args:
-        volumes: of one measured graph and method, by number of parts.
-        nodes: of that graph.
-        graph: which is asked for.
-        parts: hosts.
-        speed: entries times columns that a host multiplies in a second.
-        links: between hosts.
+        volumes: of the measured graph with one method, by number of parts.
+        nodes: of the measured graph.
+        graph: the graph of the prediction.
+        parts: number of hosts.
+        speed: entries times columns that a host multiplies per second.
+        links: connections between hosts.
     """
     uneven = volumes.get(parts, volumes[max(volumes)])
 

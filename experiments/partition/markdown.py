@@ -1,4 +1,4 @@
-"""The page of ``partition_study``: what its record says, in words and tables."""
+"""Page of ``partition_study``: its record as text and tables."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ FIGURES = ("volume", "seconds", "papers100M")
 
 
 def page(record: dict[str, Any]) -> str:
-    """Return the record as Markdown; figures are named, beside it."""
+    """Return the record as Markdown with links to figures in the same folder."""
     graphs = {
         name: graph
         for name, graph in record["result"]["graphs"].items()
@@ -58,7 +58,7 @@ KaHIP cut few edges, and weigh a node by its entries and one, within 3 percent."
 
 
 def _findings(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
-    """Return what the tables below come to."""
+    """Summarize the tables."""
     measured, lines = record["measured"], ["## In short", ""]
     for name, graph in graphs.items():
         n, last = graph["nodes"], {m: v[-1] for m, v in graph["volumes"].items()}
@@ -97,7 +97,7 @@ def _findings(record: dict[str, Any], graphs: dict[str, Any]) -> list[str]:
 
 
 def _fastest(graph: dict[str, Any], hops: dict[str, Any]) -> str:
-    """Return the fastest hop for each link, and that of one host."""
+    """Return the fastest hop for each link, and the time on one host."""
     found: dict[str, tuple[float, str]] = {}
     for method, volumes in graph["volumes"].items():
         for v, row in zip(volumes, hops[method], strict=True):
@@ -291,7 +291,7 @@ def _papers(record: dict[str, Any]) -> list[str]:
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Return the lines of a Markdown table, and a blank one."""
+    """Return the lines of a Markdown table and a blank line."""
     lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
     return [lines[0], "|---" * len(header) + "|", *lines[1:], ""]
 

@@ -1,6 +1,6 @@
-"""Ways to part the nodes of a graph: ranges of an order, METIS, KaHIP.
+"""Partitioners of a graph: ranges of a node order, METIS, KaHIP.
 
-Each weighs a node by its entries and one for its row, as ``balanced`` does.
+The weight of a node is its number of entries plus one, as in ``balanced``.
 """
 
 import importlib
@@ -16,16 +16,16 @@ from gnnrp.distributed.partitioning import Layout
 from gnnrp.runtime import checks
 
 Partition = Callable[[int], Layout]
-"""Gives the layout of so many parts."""
+"""Number of parts -> layout."""
 
-IMBALANCE = 0.03  # what METIS and KaHIP may leave, as is METIS's default
+IMBALANCE = 0.03  # limit for METIS and KaHIP; the default of METIS
 
 
 def require(methods: tuple[str, ...]) -> None:
-    """Refuse methods that nothing has, and those whose package is not here.
+    """Check that methods exist and their packages are installed.
 
     Raises:
-        ValueError: unknown, or not installed.
+        ValueError: a method is unknown or not installed.
     """
     for name in methods:
         checks.one_of("methods", name, METHODS)
@@ -34,17 +34,17 @@ def require(methods: tuple[str, ...]) -> None:
 
 
 def natural(csr: Any, most_entries: int, seed: int) -> Partition:  # noqa: ARG001
-    """Ranges of the nodes in their own order."""
+    """Partition the original node order into ranges."""
     return lambda parts: partitioning.balanced(csr, parts, reorder=False)
 
 
 def reordered(csr: Any, most_entries: int, seed: int) -> Partition:  # noqa: ARG001
-    """Ranges of reverse Cuthill-McKee, or of clusters where ``balanced`` takes them."""
+    """Partition the order of ``balanced``: reverse Cuthill-McKee or clusters."""
     return lambda parts: partitioning.balanced(csr, parts, reorder=True)
 
 
 def metis(csr: Any, most_entries: int, seed: int) -> Partition:
-    """METIS, k ways, for few cut edges."""
+    """Partition with k-way METIS, which minimizes the cut edges."""
     pymetis = _package("pymetis")
     index = pymetis.zero_copy_dtype()
     weights = (np.diff(csr.indptr) + 1).astype(index)
@@ -54,23 +54,23 @@ def metis(csr: Any, most_entries: int, seed: int) -> Partition:
     options = pymetis.Options(seed=seed, ufactor=round(1000 * IMBALANCE))
 
     def partition(parts: int) -> Layout:
-        if parts == 1:  # METIS gives up
+        if parts == 1:  # METIS fails
             return partitioning.from_parts(np.zeros(len(weights), int), 1)
         _, part = pymetis.part_graph(
             parts, graph, vweights=weights, recursive=False, options=options
         )
-        part = np.asarray(part).astype(np.int64)  # numpy calls theirs by another name
+        part = np.asarray(part).astype(np.int64)  # numpy has another name for its type
         return partitioning.from_parts(part, parts)
 
     return partition
 
 
 def kahip(csr: Any, most_entries: int, seed: int) -> Partition:
-    """KaHIP in its fast setting for social networks."""
+    """Partition with KaHIP in its fast mode for social networks."""
     module = _package("kahip")
     weights = np.diff(csr.indptr) + 1
     seen = thinned(csr, most_entries, seed)
-    ones = np.ones(seen.nnz, np.int32)  # the weights of the edges
+    ones = np.ones(seen.nnz, np.int32)  # edge weights
 
     def partition(parts: int) -> Layout:
         lists = (weights, seen.indptr, ones, seen.indices)
@@ -91,17 +91,17 @@ PACKAGES = {"metis": "pymetis", "kahip": "kahip"}
 
 
 def best(methods: tuple[str, ...]) -> str:
-    """Return the method that figures and extrapolations follow."""
+    """Return the method of the figures and extrapolations."""
     return "metis" if "metis" in methods else methods[-1]
 
 
 def thinned(csr: Any, most_entries: int, seed: int) -> scipy.sparse.csr_array:
-    """Return a pattern without loops, and of its edges a random share if too many.
+    """Return a pattern without loops; sample its edges if there are too many.
 
     Args:
-        csr: of a symmetric pattern.
-        most_entries: to be left, about; twice the edges.
-        seed: of the draw.
+        csr: symmetric pattern.
+        most_entries: approximate limit, twice the number of edges.
+        seed: of the sample.
     """
     upper = scipy.sparse.triu(csr, 1, format="coo")
     row, col = upper.coords

@@ -1,13 +1,13 @@
-"""What a hop of RP would move and take on many hosts, by how the graph is parted.
+"""Predict rows moved and time of a hop of RP on many hosts, by partitioner.
 
     python -m experiments.partition.study --output DIR
 
-Parts ogbn-arxiv and a generated graph of the size of ogbn-products (see
-``communities``) with each method, and counts the rows that a hop moves; predicts the
-seconds of a hop for links of given speeds; holds the prediction against two processes
-of this machine; and extrapolates to ogbn-papers100M. Writes a record, figures, and a
-page, ``partition_study.md``, of them. METIS and KaHIP are in ``pip install
-'gnnrp[study]'``; the whole takes about 9 GB, `--num-nodes 300000` a tenth of it.
+Partitions ogbn-arxiv and a generated graph of the size of ogbn-products (see
+``communities``) with each method and counts the rows that a hop moves. Predicts the
+seconds of a hop for several link speeds, compares the prediction with two processes on
+this machine, and extrapolates to ogbn-papers100M. Writes a record, figures and the page
+``partition_study.md``. ``pip install 'gnnrp[study]'`` installs METIS and KaHIP. The
+study takes about 9 GB, and a tenth of that with `--num-nodes 300000`.
 """
 
 import dataclasses
@@ -37,33 +37,33 @@ from gnnrp.runtime import checks
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """How large, how many parts, and which links."""
+    """Graph sizes, numbers of parts and links."""
 
     dataset: str = "arxiv"
     """The real graph."""
     num_nodes: int = 2_400_000
-    """Of the generated graph (ogbn-products: 2449029)."""
+    """Nodes of the generated graph (ogbn-products: 2449029)."""
     edges_per_node: int = 30
-    """Drawn for it; some are drawn again and count once."""
+    """Edges drawn per node of the generated graph; duplicates count once."""
     check_nodes: int = 200_000
-    """Of the generated graph that two processes share."""
+    """Nodes of the generated graph that two processes share."""
     columns: int = 47
-    """Of the generated graphs (ogbn-products has 47 classes)."""
+    """Columns of the generated graphs (ogbn-products has 47 classes)."""
     parts: tuple[int, ...] = (2, 4, 8, 16, 32, 64)
-    """Hosts among which a graph is parted."""
+    """Numbers of hosts that share a graph."""
     methods: tuple[str, ...] = ("natural", "reordered", "metis", "kahip")
-    """Of these."""
+    """Partitioners, of these four."""
     seen_entries: int = 80_000_000
-    """That METIS and KaHIP are given; of more, a random share. METIS takes about 90
-    bytes of memory for each."""
+    """Most entries for METIS and KaHIP; larger graphs are sampled. METIS takes about 90
+    bytes of memory per entry."""
     gigabits: tuple[float, ...] = (1.0, 10.0, 100.0, 400.0)
-    """A second, of the links, each way."""
+    """Link speeds per second, in each direction."""
     latency: float = 5e-5
-    """Seconds of a message."""
+    """Seconds per message."""
     hosts: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
-    """Of ogbn-papers100M."""
+    """Numbers of hosts for ogbn-papers100M."""
     hops: int = 15
-    """That are timed; the fastest counts."""
+    """Hops to time; the fastest counts."""
 
     SHORT: ClassVar[dict[str, Any]] = {
         "dataset": "sbm",
@@ -76,7 +76,7 @@ class Config(runner.Config):
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Return the volumes; what is timed, or predicted from times, is ``measured``."""
+    """Return the volumes; times and predictions from times are in ``measured``."""
     check(config)
     data = runner.load(config.dataset, config)
     found: dict[str, Any] = {config.dataset: published.ABSENT}
@@ -116,10 +116,11 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
 
 
 def check(config: Config) -> None:
-    """Refuse what would fail only after hours.
+    """Check the settings before the study runs for hours.
 
     Raises:
-        ValueError: an absent method, too many parts, or a link without speed.
+        ValueError: a method is not installed, there are too many parts, or the speed
+            of a link is not positive.
     """
     partitioners.require(config.methods)
     for name in ("parts", "methods", "gigabits", "hosts"):
@@ -133,7 +134,7 @@ def check(config: Config) -> None:
 
 
 def generated(num_nodes: int, config: Config) -> Any:
-    """Return a generated graph, normalized."""
+    """Return a normalized generated graph."""
     csr = communities.generate(
         num_nodes, config.edges_per_node * num_nodes, config.seed
     )
@@ -151,7 +152,7 @@ def parted(
     config: Config,
     progress: runner.Progress,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a graph's size and volumes by method and parts, and seconds of parting."""
+    """Return size and volumes of a graph by method and parts, and partition times."""
     rows, times = {}, {}
     for method in config.methods:
         partition = partitioners.METHODS[method](csr, config.seen_entries, config.seed)
@@ -172,9 +173,9 @@ def parted(
 
 
 def speed(csr: Any, columns: int, repeats: int) -> float:
-    """Return entries times columns that this machine multiplies in a second, at best.
+    """Return the entries times columns that this machine multiplies per second.
 
-    Others may use the machine too; a median would count them in.
+    The fastest run counts, since a median would include the load of other processes.
     """
     matrix = sparse.prepare(csr, reorder=False)
     v = jnp.ones((csr.shape[0], columns), jnp.float32)
@@ -185,7 +186,7 @@ def speed(csr: Any, columns: int, repeats: int) -> float:
 
 
 def hops(graph: dict[str, Any], rate: float, config: Config) -> dict[str, Any]:
-    """Return the predicted seconds of a hop by method, parts and link; and on one."""
+    """Predict the seconds of a hop by method, parts and link, and on one host."""
     columns = graph["columns"]
     found: dict[str, Any] = {"one host": graph["entries"] * columns / rate}
     for method, rows in graph["volumes"].items():
@@ -204,7 +205,7 @@ def hops(graph: dict[str, Any], rate: float, config: Config) -> dict[str, Any]:
 def checked(
     csr: Any, columns: int, config: Config, progress: runner.Progress
 ) -> list[dict[str, Any]]:
-    """Return predictions for two processes beside what they did, for both exchanges."""
+    """Return predictions and measurements of two processes, for both exchanges."""
     method = partitioners.best(config.methods)
     one = partitioning.from_parts(np.zeros(csr.shape[0], int), 1)
     alone = two_processes.measure(csr, one, "gather", columns, config.hops)
@@ -238,7 +239,7 @@ def checked(
 def papers(
     graphs: dict[str, Any], rate: float, config: Config
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return ogbn-papers100M on many hosts, were it like each of the graphs."""
+    """Predict ogbn-papers100M on many hosts, if it were like each of the graphs."""
     links = [Link(gigabits, config.latency) for gigabits in config.gigabits]
     found = {}
     for name, graph in graphs.items():

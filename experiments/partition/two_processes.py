@@ -1,9 +1,10 @@
-"""A sharded product over processes of this machine: time, bytes moved, and result.
+"""Measure time, bytes and result of a sharded product over local processes.
 
     python -m experiments.partition.two_processes FOLDER PROCESS PROCESSES PORT
 
-is one of them; ``measure`` starts them all and reads what they leave. Each has one
-core, where there are enough, and they meet through gloo over the loopback.
+is one of the processes; ``measure`` starts all of them and reads their results. Each
+process has its own core if there are enough, and they communicate with gloo over the
+loopback.
 """
 
 import json
@@ -22,21 +23,22 @@ import scipy.sparse
 
 from gnnrp.distributed.partitioning import Layout
 
-LIMIT = 600  # seconds for all of them
+LIMIT = 600  # seconds for all processes
 
 
 def measure(
     csr: Any, layout: Layout, exchange: str, columns: int, hops: int
 ) -> dict[str, Any]:
-    """Run a process for each part; return what was measured, and "product" (n, k).
+    """Run one process per part; return the measurements and "product" (n, k).
 
     Args:
         csr: A, float32.
-        layout: of as many parts as there shall be processes.
+        layout: with one part per process.
         exchange: see ``matrix.prepare``.
-        columns: of the dense side, which is drawn.
-        hops: that are measured. The fastest is told, as others may use the machine,
-            and of bytes, which may be counted in the next hop, the median.
+        columns: of the dense side, which is random.
+        hops: number of measured hops. The time is that of the fastest one, as other
+            processes may use the machine. The bytes are the median, as some may be
+            counted in the next hop.
 
     Raises:
         ChildProcessError: a process failed.
@@ -54,14 +56,14 @@ def measure(
 
 
 def _run(folder: Path, processes: int) -> None:
-    """Start the processes and wait for them; if one fails, the others are ended.
+    """Start the processes and wait for them; end all of them if one fails.
 
     Raises:
         ChildProcessError: a process failed.
     """
     port = str(_free_port())
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "0"}
-    environment.pop("XLA_FLAGS", None)  # which may ask for several devices
+    environment.pop("XLA_FLAGS", None)  # may request several devices
     started, end = [], time.monotonic() + LIMIT
     try:
         for i in range(processes):
@@ -95,7 +97,7 @@ def _free_port() -> int:
 
 
 def received_bytes() -> int | None:
-    """Return what the loopback has received since the machine started; Linux only."""
+    """Return the bytes received by the loopback since startup; None except on Linux."""
     counters = Path("/proc/net/dev")
     if not counters.exists():
         return None
@@ -107,7 +109,7 @@ def received_bytes() -> int | None:
 
 
 def main(folder: Path, process: int, processes: int, port: str) -> None:
-    """Be one of the processes; the first writes what it found."""
+    """Run one of the processes; the first one writes the results."""
     if hasattr(os, "sched_setaffinity"):  # before jax counts the cores
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[process % len(cores)]})
@@ -145,12 +147,12 @@ def main(folder: Path, process: int, processes: int, port: str) -> None:
 
 
 def drawn(nodes: int, columns: int) -> np.ndarray:
-    """Return the dense side, the same in every process."""
+    """Return the random dense side, the same in every process."""
     return np.random.default_rng(0).standard_normal((nodes, columns), np.float32)
 
 
 def _local(matrix: Any, asked: dict[str, Any]) -> list[float]:
-    """Time the product of this process alone, as the others time theirs."""
+    """Time the local product of this process while the others time theirs."""
     import jax
     import jax.numpy as jnp
 

@@ -1,9 +1,10 @@
-"""The report of a reproduction: tables beside the paper's, figures, what made them.
+"""Report of a reproduction: tables compared with the paper, figures and settings.
 
     python -m experiments.report.documents FOLDER
 
-reads the records in a folder and writes report.md, report.tex (booktabs) and, one page
-with its pictures inside, report.html. What has no record is named, with its command.
+reads the records in a folder and writes report.md, report.tex (booktabs) and
+report.html, a single page with embedded figures. An experiment without a record is
+listed with its command.
 """
 
 import base64
@@ -33,22 +34,22 @@ img { max-width: 100%; height: auto; background: white; }
 
 
 class Section(NamedTuple):
-    """An experiment: its tables and pictures, or None if it has not been run."""
+    """Tables and figures of an experiment; tables are None if it has not been run."""
 
     name: str
     title: str
     tables: list[Table] | None
     figures: list[Path]
-    made: str  # what produced it
+    made: str  # settings, versions and device
 
     @property
     def command(self) -> str:
-        """What makes it anew."""
+        """The command of the experiment."""
         return f"python -m experiments.paper.{self.name} --data-dir DIR --output DIR"
 
 
 def main() -> None:
-    """Read the folder that is named, and write the report beside the records."""
+    """Write the report of a folder next to its records."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m experiments.report.documents FOLDER")
     try:
@@ -60,10 +61,10 @@ def main() -> None:
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the report of a folder of records in all three forms; return the files.
+    """Write the report of a folder of records in all three formats; return the files.
 
     Raises:
-        ValueError: no record, or one that is damaged.
+        ValueError: there is no record, or a record is damaged.
     """
     found = sections(folder)
     paths = []
@@ -75,10 +76,10 @@ def write(folder: Path) -> list[Path]:
 
 
 def sections(folder: Path) -> list[Section]:
-    """Return every experiment in the order of the paper, run or not.
+    """Return all experiments in the order of the paper, including those not run.
 
     Raises:
-        ValueError: no record, or one that is damaged.
+        ValueError: there is no record, or a record is damaged.
     """
     found = [section(folder, name) for name in TABLES]
     if all(one.tables is None for one in found):
@@ -88,10 +89,10 @@ def sections(folder: Path) -> list[Section]:
 
 
 def section(folder: Path, name: str) -> Section:
-    """Return an experiment, run or not.
+    """Return an experiment; its tables are None if there is no record.
 
     Raises:
-        ValueError: its record is damaged, or of an older version.
+        ValueError: its record is damaged or of another version.
     """
     title, tables = TABLES[name]
     path = folder / f"{name}.json"
@@ -110,7 +111,7 @@ def section(folder: Path, name: str) -> Section:
         RecursionError,
     ) as error:
         reason = checks.shown(error)
-        msg = f"{str(path)!r} is damaged or of another version ({reason}); remove it"
+        msg = f"{str(path)!r} is damaged or of another version ({reason}); delete it"
         raise ValueError(msg) from error
     return Section(name, title, made, [f for f in figures if f.exists()], what)
 
@@ -126,7 +127,7 @@ def _made(record: dict[str, Any]) -> str:
 
 
 def markdown(found: list[Section]) -> str:
-    """Return the report as Markdown; pictures are named, beside it."""
+    """Return the report as Markdown with links to figures in the same folder."""
     lines = [f"# {TITLE}", ""]
     for section in found:
         lines += [f"## {section.title}", "", f"`{section.command}`", ""]
@@ -147,7 +148,7 @@ def _row(cells: list[str]) -> str:
 
 
 def latex(found: list[Section]) -> str:
-    """Return the tables for a paper that loads booktabs; one environment each."""
+    """Return the tables as LaTeX, one environment each, for the booktabs package."""
     lines = [
         "% \\usepackage{booktabs}, and an engine that reads UTF-8 (LuaLaTeX, XeLaTeX)"
     ]
@@ -187,7 +188,7 @@ def _tex(text: str) -> str:
 
 
 def page(found: list[Section]) -> str:
-    """Return one HTML page that needs no other file."""
+    """Return a self-contained HTML page."""
     links = "".join(
         f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in found
     )

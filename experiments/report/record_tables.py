@@ -1,4 +1,4 @@
-"""Records of the reproduction as tables of text, beside the paper's figures."""
+"""Tables of text from the records of the reproduction and the published numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from experiments.report.score_tables import Table, absent, ogb, score, scores
 
 
 def convergence(record: dict[str, Any]) -> list[Table]:
-    """Return the five cases: what the table says, and what was found."""
+    """Return the five cases, as stated in the paper and as computed."""
     rows = [
         [
             case["case"],
@@ -38,7 +38,7 @@ def convergence(record: dict[str, Any]) -> list[Table]:
 
 
 def data_sets(record: dict[str, Any]) -> list[Table]:
-    """Return the statistics of each set, and the paper's."""
+    """Return the statistics of each dataset and the published ones."""
     rows = []
     for name, row in record["result"]["datasets"].items():
         stated = row["published"]
@@ -72,7 +72,7 @@ def data_sets(record: dict[str, Any]) -> list[Table]:
 
 
 def curves(record: dict[str, Any]) -> list[Table]:
-    """Return the step that validation chose for each step size."""
+    """Return the best step by validation for each step size."""
     tables = []
     for name, panel in record["result"].items():
         found, stated = panel["found"], panel["published"]
@@ -95,7 +95,7 @@ def curves(record: dict[str, Any]) -> list[Table]:
 
 
 def evolution(record: dict[str, Any]) -> list[Table]:
-    """Return alignments before and after training, and which findings hold."""
+    """Return alignments before and after training, and the confirmed findings."""
     tables = []
     for name, panel in record["result"].items():
         if panel.get("found") == published.ABSENT:
@@ -125,7 +125,7 @@ def evolution(record: dict[str, Any]) -> list[Table]:
 
 
 def blocks(record: dict[str, Any]) -> list[Table]:
-    """Return how far the classes' kernels are apart."""
+    """Return the distances between the kernels of the classes."""
     result = record["result"]
     if result.get("found") == published.ABSENT:
         return [absent(result["dataset"])]
@@ -137,7 +137,7 @@ def blocks(record: dict[str, Any]) -> list[Table]:
 
 
 def settings(record: dict[str, Any]) -> list[Table]:
-    """Return what training through one graph and predicting through another gives."""
+    """Return the scores of training on one graph and predicting on another."""
     tables = []
     for name, panel in record["result"]["datasets"].items():
         if panel == published.ABSENT:
@@ -168,7 +168,7 @@ def settings(record: dict[str, Any]) -> list[Table]:
 
 
 def widths(record: dict[str, Any]) -> list[Table]:
-    """Return how near finite networks come to the infinite kernel."""
+    """Return the distances of finite networks to the infinite kernel."""
     result = record["result"]
     rows = [
         [
@@ -198,4 +198,4 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[Table]]]] = {
     "inductive_pmlp": ("Inductive learning and PMLP (App. C.1)", settings),
     "analytic_vs_empirical": ("Finite beside infinite width (Sec. 4)", widths),
 }
-"""Experiment -> its title, and its record as tables; in the order of the paper."""
+"""Experiment -> title and function from record to tables, in the paper's order."""

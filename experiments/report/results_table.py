@@ -1,10 +1,10 @@
-"""The README's tables of the paper's results, from the committed records.
+"""Tables of the paper's results in README.md, from the committed records.
 
     python -m experiments.report.results_table
 
-prints the section that stands in README: where each table and figure of the paper comes
-from, and the test scores beside the published ones. Records of ``make reproduce`` that
-are copied to ``experiments/results`` are what it reads.
+prints this section of the README: the command of each table and figure of the paper,
+and the test scores with the published ones. It reads the records of ``make reproduce``
+that are committed in ``experiments/results``.
 """
 
 import json
@@ -23,7 +23,7 @@ TITLES = (
 
 
 WITHOUT_DATA = {"table2_convergence", "analytic_vs_empirical"}
-"""What reads no files."""
+"""Experiments that read no files."""
 
 
 def section(folder: Path) -> str:
@@ -32,7 +32,7 @@ def section(folder: Path) -> str:
 
 
 def commands() -> str:
-    """Return what makes each table and figure of the paper."""
+    """Return the command of each table and figure of the paper."""
     rows = [
         f"| {title} | `python -m experiments.paper.{name}{_data(name)}` |"
         for name, (title, _) in TABLES.items()
@@ -45,7 +45,7 @@ def _data(name: str) -> str:
 
 
 def scores(folder: Path) -> str:
-    """Return the test scores of each set that is in a record, beside the paper's."""
+    """Return the test scores of each dataset in the records, and the published ones."""
     rows = []
     for table in ("table4_homophilic", "table5_heterophilic", "table1_ogb"):
         panels = json.loads((folder / f"{table}.json").read_text())["result"][
@@ -61,7 +61,7 @@ def scores(folder: Path) -> str:
 
 
 def row(name: str, panel: dict[str, Any], *, graph_alone: bool) -> list[str]:
-    """Return a set's scores; the paper's are of RP with features, but on OGB's sets."""
+    """Return the scores of a dataset; published RP uses features except on OGB."""
     stated, found = panel["published"], panel["found"]
     stated = (stated["test"] if graph_alone else stated)["RP"]
     label = f"{name} (ROC-AUC)" if name in published.ROC_AUC else name

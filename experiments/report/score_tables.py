@@ -1,4 +1,4 @@
-"""Tables of scores beside the paper's, and why some differ."""
+"""Tables of scores compared with the paper, with reasons for differences."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from experiments import published
 
 
 class Table(NamedTuple):
-    """Cells of text, with what they are."""
+    """Cells of text, with title, header and note."""
 
     title: str
     header: list[str]
@@ -15,7 +15,7 @@ class Table(NamedTuple):
 
 
 def score(mean: float | None, std: float | None) -> str:
-    """Return a mean with its spread, where there is one."""
+    """Format a mean, with its spread if there is one."""
     if mean is None:
         return "-"
     return f"{mean:.2f} ± {std:.2f}" if std else f"{mean:.2f}"
@@ -24,10 +24,10 @@ def score(mean: float | None, std: float | None) -> str:
 def verdict(here: Any, stated: Any) -> str:
     """Return the difference to the paper, and whether it is within the spread.
 
-    That is the larger of both; where neither has one, less than 0.05 is none.
+    The spread is the larger of both, and 0.05 if neither has one.
 
     Args:
-        here: a row with ``test_mean`` and ``test_std``, or what it says instead.
+        here: a row with ``test_mean`` and ``test_std``, or a text in its place.
         stated: (mean, spread), or None.
     """
     if not isinstance(here, dict) or here["test_mean"] is None or not stated:
@@ -38,14 +38,14 @@ def verdict(here: Any, stated: Any) -> str:
 
 
 def cell(here: Any, part: str = "test") -> str:
-    """Return the score of a row, or - where there is none."""
+    """Return the score of a row, or "-" without one."""
     if not isinstance(here, dict):
         return "-"
     return score(here[f"{part}_mean"], here[f"{part}_std"])
 
 
 def absent(name: str, reason: str = published.ABSENT) -> Table:
-    """Return the table of what could not be run: it says so, and holds no number."""
+    """Return a table without numbers for a dataset that was not run."""
     return Table(name, ["set"], [[name]], reason)
 
 
@@ -70,7 +70,7 @@ REASONS = {
         "row) were tried"
     ),
 }
-"""Of a set and a model: why it differs from the paper, or what was tried."""
+"""(dataset, model) -> reason for the difference to the paper, or what was tried."""
 
 UNTUNED = (
     "trained here with common settings that are not tuned; those of the published ones "
@@ -81,11 +81,11 @@ NETWORKS = {"MLP", "SGC", "GCN", "JKNet", "APPNP"}
 
 
 def why(name: str, rows: list[list[str]]) -> str:
-    """Return a sentence for each row whose last cell tells a difference beyond.
+    """Explain each row whose difference is beyond the spread, in one sentence.
 
     Args:
-        name: of the set.
-        rows: a model first, the verdict last.
+        name: of the dataset.
+        rows: cells, from the model to the verdict.
     """
     beyond = [row[0] for row in rows if row[-1].endswith("beyond")]
     trained = [model for model in beyond if model in NETWORKS]
@@ -100,7 +100,7 @@ def why(name: str, rows: list[list[str]]) -> str:
 
 
 def scores(record: dict[str, Any]) -> list[Table]:
-    """Return a table a data set: every model, here and in the paper."""
+    """Return a table per dataset: every model, here and in the paper."""
     tables = []
     for name, column in record["result"]["datasets"].items():
         stated, found = column["published"], column["found"]
@@ -118,7 +118,7 @@ def scores(record: dict[str, Any]) -> list[Table]:
 
 
 def ogb(record: dict[str, Any]) -> list[Table]:
-    """Return the scores of each set, then steps, time and memory beside a GCN's."""
+    """Return the scores per dataset, then steps, time and memory relative to a GCN."""
     tables, speed = [], []
     header = [
         "model", "val, here", "test, here", "runs", "val, paper", "test, paper",
@@ -152,7 +152,7 @@ def ogb(record: dict[str, Any]) -> list[Table]:
 
 
 OURS = {"LinearGNN": "SGC", "GNN": "GCN"}
-"""What Table 1 calls otherwise."""
+"""Other names of models in Table 1."""
 
 
 def _runs(here: Any) -> str:

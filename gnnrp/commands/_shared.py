@@ -1,16 +1,19 @@
-"""Flags and paths of figures that several commands have."""
+"""Flags and outputs that several commands share."""
 
 import dataclasses
 import os
-import stat
+import types
+import typing
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from gnnrp.runtime import safe_text
+from gnnrp.runtime import safe_text, streams
+from gnnrp.runtime.options import Options
 
-# JAX and scipy are imported by the commands that need them, so that help is instant.
+Precision = Literal["float32", "float64"]
 
 
 def setting(kind: Any, hint: str = "(default: as published)") -> Any:
@@ -18,55 +21,53 @@ def setting(kind: Any, hint: str = "(default: as published)") -> Any:
     return tyro.conf.arg(constructor=kind, help_behavior_hint=hint)
 
 
-CHECKPOINTS = "checkpoints"
-"""The folder of them in that of a run."""
-Precision = Literal["float32", "float64"]
-OptionalFloat = Annotated[float | None, setting(float)]
-OptionalInt = Annotated[int | None, setting(int)]
-OneSplit = Annotated[int | None, setting(int, "(default: all)")]
-OptionalSize = Annotated[
-    str | None,
-    tyro.conf.arg(
-        constructor=str,
-        metavar="SIZE",
-        help_behavior_hint="(default: of the device, container or machine)",
-    ),
-]
+def flags_of(settings: type, exclude: Iterable[str] = ()) -> Any:
+    """Return a dataclass with an optional flag for each field of settings.
+
+    Args:
+        settings: a dataclass; the help comes from the ``Args`` of its docstring.
+        exclude: fields without a flag.
+    """
+    fields = []
+    for name, kind in typing.get_type_hints(settings).items():
+        if isinstance(kind, types.UnionType):  # X | None
+            kind = typing.get_args(kind)[0]
+        if name not in exclude:
+            fields.append((name, Annotated[Any, setting(kind)], None))
+    docstring = {"__doc__": settings.__doc__}
+    return dataclasses.make_dataclass(
+        f"{settings.__name__}Flags", fields, frozen=True, namespace=docstring
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class OnData:
-    """The flags of every command that runs on a data set."""
+def given(command: Any, settings: Any) -> dict[str, Any]:
+    """Return the values of those fields of the settings that flags have set."""
+    values = {
+        field.name: getattr(command, field.name, None)
+        for field in dataclasses.fields(settings)
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FromData:
+    """Flags of the commands that load a data set."""
 
     dataset: str = "sbm"
-    """A name from `gnnrp datasets`."""
+    """Name of the data set; see `gnnrp datasets`."""
     data_dir: Path | None = None
-    """Where the files are; then $GNNRP_DATA and the user cache are searched."""
+    """Folder of the files, searched before $GNNRP_DATA and the user cache."""
     download: bool = True
-    """Fetch missing files into the user cache, checked by SHA-256; OGB's by ogb."""
-    split: OneSplit = None
-    """Only this one of the splits, counted from 0."""
+    """Download missing files to the user cache, verified by SHA-256; OGB's by ogb."""
     seed: int = 0
-    """Of random splits and of the generated graph."""
-    json: bool = False
-    """Print one JSON object, and nothing else, on standard output."""
-    plot: Path | None = None
-    """Where the figure goes (PNG); `COMMAND-DATASET.png` unless --json."""
-    max_memory: OptionalSize = None
-    """What may be held at once, such as `8GB`; what does not fit is refused."""
+    """Seed of random splits and of the generated graph."""
     quiet: bool = False
-    """No progress bar."""
+    """Show no progress."""
     debug: bool = False
     """Show the traceback of an error."""
 
-    def max_bytes(self) -> int | None:
-        """Return --max-memory in bytes, None if it is left out."""
-        from gnnrp.runtime import memory
-
-        return None if self.max_memory is None else memory.parse(self.max_memory)
-
     def check_dataset(self) -> None:
-        """Refuse unknown data sets, and --data-dir for the generated one.
+        """Refuse an unknown data set, and --data-dir for the generated one.
 
         Raises:
             ValueError: either of these.
@@ -77,15 +78,21 @@ class OnData:
         checks.one_of("dataset", self.dataset, datasets.names())
         if self.dataset == "sbm" and self.data_dir is not None:
             msg = (
-                "--data-dir has no part in the generated 'sbm'; name a set by --dataset"
+                "--data-dir does not apply to the generated data set 'sbm'; choose "
+                "another one by --dataset"
             )
             raise ValueError(msg)
 
+    def max_bytes(self) -> int | None:
+        """Return the memory limit; None: that of the machine."""
+        return None
+
     def load_dataset(self) -> Any:
+        """Load the data set, and report deviations from the paper's statistics."""
         from gnnrp import datasets
 
-        check_device()  # before files are fetched and read
-        found = datasets.load(
+        check_device()  # before files are downloaded and read
+        dataset = datasets.load(
             self.dataset,
             self.data_dir,
             download=self.download,
@@ -93,15 +100,96 @@ class OnData:
             progress=not self.quiet,
             max_bytes=self.max_bytes(),
         )
-        _tell_differing(found)
-        return found if self.split is None else datasets.with_split(found, self.split)
+        for name, (here, there) in datasets.differences(dataset).items():
+            if name != "num_features" or dataset.features is not None:
+                streams.tell(
+                    f"gnnrp: {dataset.name} has {here:,} {name.removeprefix('num_')} "
+                    f"here and {there:,} in the paper; the files may be incomplete"
+                )
+        return dataset
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnData(FromData):
+    """Flags of the commands that run on a data set."""
+
+    split: Annotated[int | None, setting(int, "(default: all)")] = None
+    """Index of a single split to run, from 0."""
+    json: bool = False
+    """Print one JSON object, and nothing else, on standard output."""
+    plot: Path | None = None
+    """Path of the figure (PNG); `COMMAND-DATASET.png` unless --json is set."""
+    max_memory: Annotated[
+        str | None,
+        tyro.conf.arg(
+            constructor=str,
+            metavar="SIZE",
+            help_behavior_hint="(default: of the device, container or machine)",
+        ),
+    ] = None
+    """Memory limit, such as `8GB`; a run that does not fit is refused."""
+    compilation_cache: bool = True
+    """Save compiled functions in the user cache, which makes the next run faster."""
+
+    def max_bytes(self) -> int | None:
+        """Return --max-memory in bytes, None without it.
+
+        Raises:
+            ValueError: it is not a size.
+        """
+        from gnnrp.runtime import memory
+
+        if self.max_memory is None:
+            return None
+        try:
+            return memory.parse(self.max_memory)
+        except ValueError as error:
+            msg = f"--max-memory: {error}"
+            raise ValueError(msg) from error
+
+    def options(self, progress: Callable[[str, int, int], None]) -> Options:
+        """Return the options of a run."""
+        return Options(max_bytes=self.max_bytes(), progress=progress)
+
+    def load_dataset(self) -> Any:
+        """Load the data set, and select --split."""
+        from gnnrp import datasets
+
+        dataset = super().load_dataset()
+        split = self.split
+        return dataset if split is None else datasets.with_split(dataset, split)
+
+    def show(
+        self,
+        record: dict[str, Any],
+        table: Callable[[dict[str, Any]], str],
+        target: Path | None,
+        figure: Callable[[], Any],
+    ) -> None:
+        """Print the record of a run as a table or as JSON, and save its figure.
+
+        Args:
+            record: plain numbers and strings.
+            table: formats the record.
+            target: path of the figure; None: there is none.
+            figure: draws it.
+        """
+        from gnnrp.runtime import atomic_files, json_files
+
+        streams.show(json_files.dumps(record) if self.json else table(record))
+        if target is not None:
+            from gnnrp import plotting
+
+            atomic_files.write(target, plotting.png(figure()))
+            if not self.json:
+                streams.show(f"\nFigure: {target}")
 
 
 def check_device() -> None:
     """Refuse a choice of devices that JAX cannot start.
 
     Raises:
-        ValueError: ``JAX_PLATFORMS`` names none, or one that is not here.
+        ValueError: ``JAX_PLATFORMS`` has no device on this machine.
     """
     import jax
 
@@ -109,7 +197,7 @@ def check_device() -> None:
         jax.devices()
     except (AssertionError, RuntimeError) as error:  # the first without a reason
         platforms = os.environ.get("JAX_PLATFORMS", "")
-        reason = safe_text.line(str(error) or "no such device was found", 150)
+        reason = safe_text.line(str(error) or "there is no such device", 150)
         msg = (
             "JAX cannot start a device of "
             f"JAX_PLATFORMS={safe_text.line(platforms, 40)!r} ({reason}); unset it, "
@@ -118,101 +206,96 @@ def check_device() -> None:
         raise ValueError(msg) from error
 
 
-def _tell_differing(dataset: Any) -> None:
-    """Print where a data set differs from the paper's, such as in its nodes."""
-    from gnnrp import datasets
-    from gnnrp.runtime import streams
-
-    for what, (here, there) in datasets.differing(dataset).items():
-        if what != "num_features" or dataset.features is not None:
-            what = what.removeprefix("num_")
-            streams.tell(
-                f"gnnrp: {dataset.name} has {here:,} {what} here and {there:,} in the "
-                "paper; the files may be incomplete"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Kept(OnData):
-    """The flags of commands whose runs can be resumed."""
+    """Flags of the commands whose runs can be resumed."""
 
     folder: Path | None = None
-    """Save checkpoints there, now and then and on Ctrl-C or SIGTERM."""
+    """Folder of checkpoints, saved at intervals and on Ctrl-C or SIGTERM."""
     resume: bool = False
-    """Resume the run in --folder, if it holds one, to the same numbers."""
+    """Resume the run in --folder, if there is one, with bit-identical results."""
     checkpoint_seconds: float = 60
-    """Between two checkpoints, or longer if writing them would slow the run."""
+    """Time between checkpoints; longer if writing them would slow down the run."""
+
+    def options(self, progress: Callable[[str, int, int], None]) -> Options:
+        """Return the options of a run."""
+        return dataclasses.replace(
+            super().options(progress),
+            folder=self.folder,
+            checkpoint_seconds=self.checkpoint_seconds,
+        )
+
+    def checkpoints(self) -> Path | None:
+        """Return the folder of checkpoints within --folder."""
+        return self.folder and self.folder / "checkpoints"
 
     def check_folder(self) -> None:
         """Refuse a folder with an earlier run, unless --resume is set.
 
         Raises:
             OSError: the folder cannot be written.
-            ValueError: a run is there, or no folder is named.
+            ValueError: it holds a run, or --folder is missing.
         """
-        if self.folder is None:
+        folder = self.checkpoints()
+        if self.folder is None or folder is None:
             if self.resume:
-                msg = "--resume needs --folder, where the run is"
+                msg = "--resume needs --folder, the folder of the run"
                 raise ValueError(msg)
             if self.checkpoint_seconds != Kept.checkpoint_seconds:
-                msg = "--checkpoint-seconds needs --folder, where checkpoints go"
+                msg = "--checkpoint-seconds needs --folder, the folder of checkpoints"
                 raise ValueError(msg)
             return
-        from gnnrp.runtime import atomic_files, checks
+        from gnnrp.runtime import atomic_files, checkpoints, checks
 
         checks.at_least("checkpoint_seconds", self.checkpoint_seconds, 0)
-        from gnnrp.runtime import checkpoints
-
         atomic_files.try_folder(self.folder)
-        if not self.resume and checkpoints.started(self.folder / CHECKPOINTS):
+        if not self.resume and checkpoints.started(folder):
             msg = (
-                f"{str(self.folder)!r} holds a run; go on with it by --resume, or "
-                "choose another folder"
+                f"{str(self.folder)!r} holds a run; resume it by --resume, or choose "
+                "another folder"
             )
             raise ValueError(msg)
 
 
-def target_path(asked: Path | None, usual: str, *, quiet: bool) -> Path | None:
-    """Return the path of the figure, or refuse it before anything is computed.
+def target_path(path: Path | None, default: str, *, quiet: bool) -> Path | None:
+    """Return the path of the figure, checked before anything is computed.
+
+    Args:
+        path: of --plot.
+        default: path without it.
+        quiet: without --plot, there is no figure.
 
     Raises:
-        ValueError: it cannot be written there.
+        ValueError: no figure can be written there.
     """
-    if asked is None and quiet:
+    if path is None and quiet:
         return None
-    path = Path(usual) if asked is None else asked
+    path = Path(default) if path is None else path
     try:
-        path, reason = _figure_path(path)
+        if path.is_symlink():
+            path = Path(os.path.realpath(path))
+        reason = _figure_obstacle(path)
     except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of links
         reason = getattr(error, "strerror", None) or str(error)
     if reason:
-        msg = f"the figure cannot go to {str(path)!r}: {reason}; say where by --plot"
+        msg = f"the figure cannot go to {str(path)!r}: {reason}; set another --plot"
         raise ValueError(msg)
     return path
 
 
-def _figure_path(path: Path) -> tuple[Path, str | None]:
-    """Return the path behind symbolic links, and why no figure can be written there."""
+def _figure_obstacle(path: Path) -> str | None:
     from gnnrp.runtime import atomic_files
 
-    if path.is_symlink():
-        path = Path(os.path.realpath(path))
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        mode = None
-    if path.suffix != ".png" and not path.is_dir():
-        return path, "its name must end in .png"
-    if not path.parent.is_dir():
-        return path, "its folder does not exist"
-    if mode is not None and stat.S_ISLNK(mode):
-        return path, "it is a loop of symbolic links"
-    if mode is not None and stat.S_ISDIR(mode):
-        return path, "it is a folder"
-    if mode is not None and not stat.S_ISREG(mode):
-        return path, "it is not a regular file"
-    if mode is not None and not os.access(path, os.W_OK):
-        return path, "it may not be written"
-    if error := atomic_files.obstacle(path.parent):
-        return path, f"its folder cannot be written ({error.strerror})"
-    return path, None
+    is_there = path.exists()
+    for is_wrong, reason in (
+        (path.is_dir(), "it is a folder"),
+        (path.suffix != ".png", "its name must end in .png"),
+        (not path.parent.is_dir(), "its folder does not exist"),
+        (path.is_symlink(), "it is a loop of symbolic links"),
+        (is_there and not path.is_file(), "it is not a regular file"),
+        (is_there and not os.access(path, os.W_OK), "it may not be written"),
+    ):
+        if is_wrong:
+            return reason
+    error = atomic_files.obstacle(path.parent)
+    return error and f"its folder cannot be written ({error.strerror})"

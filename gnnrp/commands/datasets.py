@@ -1,4 +1,4 @@
-"""`gnnrp datasets`: what there is, and what is here."""
+"""`gnnrp datasets`: list the data sets and their files."""
 
 import dataclasses
 from pathlib import Path
@@ -9,28 +9,30 @@ from gnnrp.runtime.progress import Bar
 
 @dataclasses.dataclass(frozen=True)
 class Datasets:
-    """List every data set: whether it is here, where, and its statistics."""
+    """List the data sets, the place of their files and their statistics."""
 
     data_dir: Path | None = None
-    """Searched before $GNNRP_DATA and the user cache."""
+    """Folder that is searched before $GNNRP_DATA and the user cache."""
     json: bool = False
     """Print one JSON object, and nothing else, on standard output."""
     quiet: bool = False
-    """No progress."""
+    """Show no progress."""
     debug: bool = False
     """Show the traceback of an error."""
 
     def run(self) -> None:
-        """Look for the files, read those that are here, and print."""
+        """Read the files that exist, and print a table."""
         from gnnrp import datasets
         from gnnrp.datasets import cache
         from gnnrp.studies import tables
 
-        cache.bases(self.data_dir)  # or every line would say what is wrong with it
+        cache.bases(self.data_dir)  # refuses the folder once, not in each row
         names, rows = datasets.names(), []
         with Bar(quiet=self.quiet) as progress:
             for done, name in enumerate(names):
                 progress("data sets", done, len(names))
                 rows.append(tables.dataset_row(name, self.data_dir))
-        found = {"datasets": rows}
-        streams.show(json_files.dumps(found) if self.json else tables.of_datasets(rows))
+        record = {"datasets": rows}
+        streams.show(
+            json_files.dumps(record) if self.json else tables.of_datasets(rows)
+        )

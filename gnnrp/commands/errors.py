@@ -1,4 +1,4 @@
-"""Sentences and exit statuses for the errors of a command."""
+"""Sentences and exit statuses of the errors of a command."""
 
 import logging
 import sys
@@ -14,19 +14,19 @@ _EXPECTED = (ValueError, TypeError, OSError, RuntimeError)
 
 
 class UsageError(Exception):
-    """Flags that cannot be read."""
+    """An unknown command or flag, or an invalid value."""
 
 
 def sentence(error: Exception) -> tuple[str, int]:
-    """Return the sentence and the exit status for an error.
+    """Return the sentence and the exit status of an error.
 
-    An error whose class the package does not raise on purpose is called unexpected.
+    A class of errors that the package does not raise on purpose is unexpected.
     """
     if isinstance(error, MemoryError):
         reason = str(error).strip() or "no more could be allocated"
         return (
             f"not enough memory ({reason}); choose a smaller data set or smaller "
-            "settings, or set --max-memory to have too large ones refused at once"
+            "settings, or set --max-memory to refuse too large ones at once"
         ), BAD_INPUT
     if isinstance(error, AssertionError) and "jax" in sys.modules:
         try:  # JAX asserts that there is a device, without a reason
@@ -46,24 +46,16 @@ def sentence(error: Exception) -> tuple[str, int]:
 def silence_threads() -> None:
     """Drop the tracebacks that libraries print from threads and callbacks.
 
-    An error that matters to the command is raised in it too, and printed once.
+    An error that concerns the command is raised in it too, and printed once.
     """
-    sys.excepthook = sys.unraisablehook = threading.excepthook = _drop
+    sys.excepthook = sys.unraisablehook = threading.excepthook = lambda *_: None
     logger = logging.getLogger("asyncio")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    warnings.showwarning = _tell_warning
+    warnings.showwarning = lambda message, *_, **__: streams.tell(f"gnnrp: {message}")
 
 
 def show_traceback() -> int:
     """Print the traceback of the current error, for --debug; return the exit status."""
     traceback.print_exc()
     return UNEXPECTED
-
-
-def _drop(*_: object) -> None:
-    pass
-
-
-def _tell_warning(message: Warning | str, *_: object, **__: object) -> None:
-    streams.tell(f"gnnrp: {message}")

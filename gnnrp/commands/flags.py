@@ -1,141 +1,87 @@
-"""Flags to a command, and wrong ones to one sentence."""
+"""Command-line arguments to a command, parsed by tyro; its errors on one line."""
 
 import contextlib
 import dataclasses
-import difflib
+import importlib
 import io
-import re
-import sys
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 import tyro
 
-from gnnrp.commands.datasets import Datasets
 from gnnrp.commands.errors import UsageError
-from gnnrp.commands.gntk import Gntk
-from gnnrp.commands.ntk import Ntk
-from gnnrp.commands.partition import Partition
-from gnnrp.commands.rp import Rp
 from gnnrp.runtime import interrupts, streams
 
 COMMANDS = {
-    "rp": Rp,
-    "gntk": Gntk,
-    "ntk": Ntk,
-    "partition": Partition,
-    "datasets": Datasets,
+    "rp": "Run residual propagation and its baselines on one data set.",
+    "gntk": "Train infinitely wide GCNs by their tangent kernel, depth by depth.",
+    "ntk": "Train a GCN and track its tangent kernel on many graphs.",
+    "partition": "Partition a graph for several devices or machines.",
+    "datasets": "List the data sets, their files and their statistics.",
 }
-Command = (
-    Annotated[Rp, tyro.conf.subcommand("rp")]
-    | Annotated[Gntk, tyro.conf.subcommand("gntk")]
-    | Annotated[Ntk, tyro.conf.subcommand("ntk")]
-    | Annotated[Partition, tyro.conf.subcommand("partition")]
-    | Annotated[Datasets, tyro.conf.subcommand("datasets")]
-)
-
-_PLAIN = {
-    "invalid literal for int() with base 10: ": "it takes a whole number, got ",
-    "could not convert string to float: ": "it takes a number, got ",
-    "Could not find valid parse for arguments: ": "it takes whole numbers, got ",
-}
-"""Messages of Python and tyro about values, in plainer words."""
 
 
-def parse(arguments: Sequence[str]) -> Command | None:
-    """Return the command that the arguments describe; None after the version.
+@dataclasses.dataclass(frozen=True)
+class _Listed:
+    """A command in the overview, whose module is not imported."""
+
+
+def load(name: str) -> Any:
+    """Import the class of a command, and JAX with the settings of most."""
+    module = importlib.import_module(f"gnnrp.commands.{name}")
+    return getattr(module, name.capitalize())
+
+
+def parse(arguments: Sequence[str]) -> Any:
+    """Return the command that the arguments describe; None after ``--version``.
 
     Raises:
-        UsageError: flags that no command has, or values that they do not take.
+        UsageError: an unknown command or flag, or an invalid value.
         OSError: the version or the help cannot be printed.
         SystemExit: after the help.
     """
-    if list(arguments) == ["--version"]:
+    name, *rest = arguments or [""]
+    if [name, *rest] == ["--version"]:
         streams.show(f"gnnrp {metadata.version('gnnrp')}")
         return None
-    complaint = io.StringIO()
+    if name in COMMANDS:
+        return _parse(load(name), f"gnnrp {name}", rest)
+    listed = [
+        Annotated[_Listed, tyro.conf.subcommand(name, description=description)]
+        for name, description in COMMANDS.items()
+    ]
+    about = "Residual propagation: a node classifier without weights."
+    return _parse(Union[tuple(listed)], "gnnrp", arguments, about)  # noqa: UP007
+
+
+def _parse(
+    kind: Any, prog: str, arguments: Sequence[str], about: str | None = None
+) -> Any:
+    """Parse arguments by tyro; its help is printed whole, or not at all.
+
+    Raises:
+        UsageError: tyro refuses them.
+        SystemExit: after the help.
+    """
+    box = io.StringIO()
     try:
-        # Help is printed whole, or not at all.
-        with (
-            contextlib.redirect_stderr(complaint),
-            interrupts.Held(),
-            streams.printing(),
-        ):
-            return tyro.cli(
-                Command,  # pyright: ignore[reportArgumentType]
-                prog="gnnrp",
-                description="Residual propagation: a node classifier without weights.",
-                args=arguments,
-            )
-        sys.exit(0)  # help, whose reader left
+        with contextlib.redirect_stderr(box), interrupts.Held(), streams.printing():
+            return tyro.cli(kind, prog=prog, description=about, args=arguments)
     except SystemExit as stop:
         if stop.code in {0, None}:
             raise
-        reason = _unknown(arguments) or _complaint(complaint.getvalue())
-        raise UsageError(reason) from None
+        raise UsageError(_on_one_line(box.getvalue())) from None
+    raise SystemExit(0)  # help, whose reader left
 
 
-def _unknown(arguments: Sequence[str]) -> str | None:
-    """Return the error of an unknown command or flag, or None."""
-    if not arguments or arguments[0].startswith("-"):
-        return f"name a command first: {', '.join(COMMANDS)}; see gnnrp --help"
-    from gnnrp.runtime import (
-        checks,  # it takes numpy, which help and version do not need
-    )
-
-    own = arguments[0]
-    try:
-        checks.one_of("the command", own, COMMANDS)
-    except ValueError as error:
-        return str(error)
-    flags = {name: _flags(command) for name, command in COMMANDS.items()}
-    for argument in arguments[1:]:
-        flag = argument.partition("=")[0].replace("_", "-")
-        if not re.match(r"--[a-z]", flag) or flag in flags[own]:
-            continue
-        owners = [name for name in COMMANDS if flag in flags[name]]
-        near = difflib.get_close_matches(flag, flags[own], n=1)
-        hint = f"see gnnrp {own} --help"
-        if owners:
-            hint = f"it is a flag of {', '.join(owners)}"
-        elif near:
-            hint = f"did you mean {near[0]}?"
-        return f"{own} has no {flag}; {hint}"
-    return None
-
-
-def _flags(command: Any) -> set[str]:
-    """Return the flags of a command; what is true or false has two."""
-    found = {"--help"}
-    for field in dataclasses.fields(command):
-        name = field.name.replace("_", "-")
-        found |= {f"--{name}", f"--no-{name}"} if field.type is bool else {f"--{name}"}
-    return found
-
-
-def _complaint(box: str) -> str:
-    """Return the message in a box of tyro, without its title and its advice."""
-    from gnnrp.runtime import checks
-
-    inside = [""]  # the parts between its rules
+def _on_one_line(box: str) -> str:
+    """Return the sections in an error box of tyro, without the frame."""
+    sections = [""]
     for line in box.splitlines()[1:]:
-        if re.match(r"[ │|]*[─-]{3}", line):
-            inside.append("")
+        text = line.strip(" │|")
+        if set(text) <= set("─-╰╯+"):
+            sections.append("")
         else:
-            inside[-1] += f"{line}\n"
-    text = next(filter(None, map(_without_rules, inside)), "")
-    if choice := re.match(r"invalid choice '(.*)' for .*'(--.*)'\. .*\((.*)\)", text):
-        value, flag, allowed = choice.groups()
-        try:
-            checks.one_of(flag, value, re.findall(r"'(.*?)'", allowed))
-        except ValueError as error:
-            return str(error)
-    for words, plain in _PLAIN.items():
-        text = text.replace(words, plain)
-    return text
-
-
-def _without_rules(text: str) -> str:
-    """Return a text in one line, without the lines that tyro draws."""
-    return " ".join(re.sub(r"[\u2500-\u257f]", " ", text).split())
+            sections[-1] += f" {text}"
+    return "; ".join(text.strip(" .") for text in sections if text)

@@ -1,8 +1,8 @@
-"""The paper's datasets: ``load(name)`` finds, fetches, checks and reads the files.
+"""The paper's datasets: ``load(name)`` finds or downloads, checks and reads the files.
 
-``names()`` lists them, ``published(name)`` is the paper's row of Table 3,
-``statistics(dataset)`` what was loaded. Splits are in ``splits``, the generator of the
-synthetic graph in ``sbm``.
+``names()`` lists them, ``published(name)`` is the paper's row of Table 3, and
+``statistics(dataset)`` the same for a loaded dataset. ``splits`` draws splits, ``sbm``
+the synthetic graph.
 """
 
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from gnnrp.datasets import cache, heterophilous, ogb, sbm, splits, webkb
+from gnnrp.datasets import cache, csv_tables, heterophilous, ogb, sbm, splits, webkb
 from gnnrp.datasets.catalog import SOURCES, Source
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.datasets.statistics import (
     Published,
     Statistics,
-    differing,
+    differences,
     published,
     statistics,
 )
@@ -28,7 +28,7 @@ __all__ = [
     "Dataset",
     "Published",
     "Statistics",
-    "differing",
+    "differences",
     "find",
     "load",
     "names",
@@ -50,18 +50,18 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str, root: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the folder with all files of the dataset, None if there is none.
+    """Return the folder that holds all files of the dataset, or None.
 
     Args:
         name: one of ``names()``.
-        root: looked at first, then ``$GNNRP_DATA``, then the user's cache.
+        root: searched first, then ``$GNNRP_DATA``, then the user's cache.
 
     Raises:
-        ValueError: there is no dataset of that name.
+        ValueError: unknown name.
     """
     checks.one_of("dataset", name, SOURCES)
-    found = cache.locate(name, root)
-    return found[1] if found else None
+    source = cache.locate(name, root)
+    return source[1] if source else None
 
 
 def load(
@@ -73,28 +73,27 @@ def load(
     progress: bool = True,
     max_bytes: int | None = None,
 ) -> Dataset:
-    """Read a dataset, from where ``find`` finds it, else from the network.
+    """Load a dataset from the folder that ``find`` returns, or download it.
 
-    Files that are found are checked for consistency, not for their sha256, since many
-    copies are repacked; files that are fetched must have the published one. OGB's sets,
-    which have none, are fetched through the ogb package where it is installed. Nothing
-    is ever asked on the terminal. "sbm" is generated, half of its edges inside the
-    blocks.
+    Files on disk are checked for consistency, not for their sha256, since many copies
+    are repacked; downloads must have the published sha256. OGB publishes none; its
+    datasets are downloaded by the ogb package if it is installed, without a prompt.
+    "sbm" is generated, half of its edges inside the blocks.
 
     Args:
         name: one of ``names()``.
-        root: looked at first, then ``$GNNRP_DATA``, then the user's cache; the folder
-            of the dataset or one above it, as downloaded by PyTorch Geometric, OGB or
-            by cloning the original repository.
-        download: fetch into the user's cache what is not found.
+        root: searched first, then ``$GNNRP_DATA``, then the user's cache; the folder of
+            the dataset or its parent, as made by PyTorch Geometric, OGB or a clone of
+            the original repository.
+        download: download missing files to the user's cache.
         seed: of splits where none are published, and of "sbm".
         progress: report downloads on standard error.
-        max_bytes: limit of all that this process holds while it reads; that of the
-            container or machine if left out, see ``runtime.memory``.
+        max_bytes: memory limit of this process; by default, that of the container or
+            machine, see ``runtime.memory``.
 
     Raises:
-        ValueError: there is no dataset of that name, or a file is damaged or too large.
-        FileNotFoundError: a file is missing and cannot be fetched.
+        ValueError: unknown name, or a file that is damaged or too large.
+        FileNotFoundError: a file is missing and cannot be downloaded.
 
     Example:
         >>> data = load("sbm")
@@ -105,25 +104,41 @@ def load(
     seed = checks.count("seed", seed, 0)
     if name == "sbm":
         return sbm.generate(seed, homophilic_fraction=DEMO_FRACTION)
-    found = cache.locate(name, root)
-    if not found and not download:
+    located = cache.locate(name, root)
+    if not located and not download:
         cache.refuse(name, root)
-    source, folder = found or cache.fetch(name, root, progress=progress)
+    source, folder = located or cache.fetch(name, root, progress=progress)
     return _read(source, folder, name, seed, max_bytes)
 
 
+def _read(
+    source: Source, folder: Path, name: str, seed: int, max_bytes: int | None
+) -> Dataset:
+    from gnnrp.datasets import copurchase, planetoid  # scipy takes a while to import
+
+    drawn = {"copurchase": copurchase.read, "csv_tables": csv_tables.read}
+    if source.layout in drawn:
+        return drawn[source.layout](folder, name, seed=seed, max_bytes=max_bytes)
+    public = {
+        "planetoid": planetoid.read,
+        "webkb": webkb.read,
+        "ogb": ogb.read,
+        "heterophilous": heterophilous.read,
+    }
+    return public[source.layout](folder, name, max_bytes=max_bytes)
+
+
 def with_split(dataset: Dataset, index: int) -> Dataset:
-    """Return the data set with only one of its splits.
+    """Return the dataset with only one of its splits.
 
     Raises:
-        ValueError: it has no such split.
-        TypeError: no data set.
+        ValueError: no such split.
+        TypeError: no dataset.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     index = checks.count("split", index, 0, len(dataset.splits.train) - 1)
-    return dataset._replace(
-        splits=Split(*(part[index : index + 1] for part in dataset.splits))
-    )
+    masks = (part[index : index + 1] for part in dataset.splits)
+    return dataset._replace(splits=Split(*masks))
 
 
 def num_targets(dataset: Dataset) -> int:
@@ -134,16 +149,14 @@ def num_targets(dataset: Dataset) -> int:
 
 
 def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
-    """Return what the metric compares scores with.
+    """Return the targets of the metric.
 
-    Accuracy: one-hot labels (n, c), a zero row where the label is unknown; such nodes
-    are in no mask. ROC-AUC: (n, 1), whether the label is class 1, or one column a task;
-    NaN where unknown.
+    Accuracy: one-hot labels (n, c), a zero row for unknown labels; such nodes are in no
+    mask. ROC-AUC: (n, 1), 1 for class 1, or one column per task; NaN if unknown.
 
     Raises:
-        ValueError: a label that is no class or is masked, or none where a mask needs
-            one.
-        TypeError: no data set.
+        ValueError: a masked array; a node of a mask whose label is unknown or no class.
+        TypeError: no dataset.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     labels = dataset.labels
@@ -152,35 +165,16 @@ def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
         return labels.astype(np.float32)
     if dataset.metric == "roc_auc":
         return np.where(labels < 0, np.nan, labels == 1).astype(np.float32)[:, None]
-    unlabeled = labels < 0
+    valid = (labels >= 0) & (labels < dataset.num_classes)
     for part, mask in dataset.splits._asdict().items():
-        if (bad := (unlabeled | (labels >= dataset.num_classes)) & mask).any():
-            node = int(np.argwhere(bad)[0, -1])
+        if (invalid := ~valid & mask).any():
+            node = int(np.argwhere(invalid)[0, -1])
             msg = (
                 f"node {node} of the {part} mask has label {labels[node]}, which is "
                 f"not one of {dataset.num_classes} classes"
             )
             raise ValueError(msg)
-    found = np.zeros((len(labels), dataset.num_classes), np.float32)
-    known = np.flatnonzero((labels >= 0) & (labels < dataset.num_classes))
-    found[known, labels[known]] = 1
-    return found
-
-
-def _read(
-    source: Source, folder: Path, name: str, seed: int, max_bytes: int | None
-) -> Dataset:
-    # These two need scipy, which takes a while to import.
-    from gnnrp.datasets import copurchase, planetoid
-
-    if source.layout == "planetoid":
-        return planetoid.read(folder, name, max_bytes=max_bytes)
-    if source.layout == "copurchase":
-        return copurchase.read(folder, name, seed=seed, max_bytes=max_bytes)
-    if source.layout == "csv":
-        return heterophilous.read_csv(folder, name, seed=seed, max_bytes=max_bytes)
-    if source.layout == "webkb":
-        return webkb.read(folder, name, max_bytes=max_bytes)
-    if source.layout == "ogb":
-        return ogb.read(folder, name, max_bytes=max_bytes)
-    return heterophilous.read(folder, name, max_bytes=max_bytes)
+    one_hot = np.zeros((len(labels), dataset.num_classes), np.float32)
+    nodes = np.flatnonzero(valid)
+    one_hot[nodes, labels[nodes]] = 1
+    return one_hot

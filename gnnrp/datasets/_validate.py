@@ -1,4 +1,6 @@
-"""Checks that every reader makes, since a wrong id would be blamed on the model."""
+"""Checks of all readers; a wrong id would otherwise look like a fault of the model."""
+
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Num
@@ -6,7 +8,17 @@ from jaxtyping import Float, Int, Num
 from gnnrp.datasets import splits
 from gnnrp.types import Split
 
-PIECE = 1 << 20  # values checked at once
+CHUNK = 1 << 20  # values checked at once
+
+
+def require(condition: Any, message: str) -> None:
+    """Refuse a file.
+
+    Raises:
+        ValueError: the condition does not hold.
+    """
+    if not condition:
+        raise ValueError(message)
 
 
 def edges(
@@ -15,11 +27,9 @@ def edges(
     """Return lines of (sender, receiver) as int64 (2, e).
 
     Raises:
-        ValueError: there are no two columns, or an end is not a node.
+        ValueError: not two columns, or a node id out of range.
     """
-    if pairs.shape[1:] != (2,):
-        msg = f"edges have shape {pairs.shape}, expected (e, 2)"
-        raise ValueError(msg)
+    require(pairs.shape[1:] == (2,), f"edges have shape {pairs.shape}, expected (e, 2)")
     pairs = pairs.astype(np.int64, copy=False)
     if pairs.size and not 0 <= pairs.min() <= pairs.max() < num_nodes:
         outside = ((pairs < 0) | (pairs >= num_nodes)).any(axis=1)
@@ -33,10 +43,10 @@ def class_ids(labels: Num[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], int
     """Return labels as int64 and the number of classes, the largest id plus one.
 
     Raises:
-        ValueError: there is no label, or one is negative or not below n.
+        ValueError: no label, or one that is negative or not below n.
     """
     labels = labels.astype(np.int64, copy=False)
-    # More classes than nodes is a damaged file, and would make one-hot targets explode.
+    # More classes than nodes are a damaged file, and one-hot targets would be huge.
     if not labels.size or labels.min() < 0 or labels.max() >= labels.size:
         msg = f"the labels are not {labels.size} class ids below that number"
         raise ValueError(msg)
@@ -47,14 +57,14 @@ def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Return values as float32.
 
     Raises:
-        ValueError: one is not finite, or a table has no column.
+        ValueError: a value that is not finite, or a table without columns.
     """
-    if values.shape[1:] == (0,):
-        msg = "the features have no column"
-        raise ValueError(msg)
+    require(values.shape[1:] != (0,), "the features have no column")
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.ascontiguousarray(values, np.float32)
-    if not _all_finite(values):
+    flat = values.reshape(-1)
+    chunks = (flat[i : i + CHUNK] for i in range(0, flat.size, CHUNK))
+    if not all(bool(np.isfinite(chunk).all()) for chunk in chunks):
         msg = "a feature is not finite"
         raise ValueError(msg)
     return values
@@ -63,34 +73,27 @@ def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 def masks(
     split: Split, labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"]
 ) -> Split:
-    """Check a split, and return it unchanged.
+    """Check splits, and return them unchanged.
 
     Raises:
-        ValueError: the shapes are not (s, n), there is no split or one without a
-            training node, the masks overlap or select a node without a label.
+        ValueError: shapes other than (s, n), no split or one without a training node,
+            overlapping masks, or a node without a label in a mask.
     """
-    known = splits.labeled(labels)
+    labeled = splits.labeled(labels)
     if any(m.ndim != 2 or m.shape != (len(split.train), len(labels)) for m in split):
         msg = f"masks of shape {[m.shape for m in split]} for {len(labels)} nodes"
         raise ValueError(msg)
     empty = np.flatnonzero(~split.train.any(axis=1))
     if empty.size or not len(split.train):
-        what = f"split {empty[0]} has no training node" if empty.size else "no split"
-        raise ValueError(what)
+        msg = f"split {empty[0]} has no training node" if empty.size else "no split"
+        raise ValueError(msg)
     for train, val, test in zip(*split, strict=True):  # one at a time, to save memory
-        twice = (train & val) | (train & test) | (val & test)
-        if twice.any():
-            msg = f"node {np.flatnonzero(twice)[0]} is in two parts of a split"
+        repeated = (train & val) | (train & test) | (val & test)
+        if repeated.any():
+            msg = f"node {np.flatnonzero(repeated)[0]} is in two parts of a split"
             raise ValueError(msg)
-        unlabeled = (train | val | test) & ~known
+        unlabeled = (train | val | test) & ~labeled
         if unlabeled.any():
             msg = f"node {np.flatnonzero(unlabeled)[0]} is in a split but has no label"
             raise ValueError(msg)
     return split
-
-
-def _all_finite(values: Num[np.ndarray, "..."]) -> bool:
-    """Return whether all values are finite, with a mask of some of them at a time."""
-    flat = values.reshape(-1)
-    pieces = range(0, flat.size, PIECE)
-    return all(bool(np.isfinite(flat[i : i + PIECE]).all()) for i in pieces)

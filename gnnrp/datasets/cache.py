@@ -1,57 +1,57 @@
-"""Finding a dataset's files below a few base folders, or fetching them."""
+"""Find the files of a dataset below a few folders, or download them to the cache."""
 
-import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import platformdirs
 
-from gnnrp.datasets import _archive, _hashes, raw_files
+from gnnrp.datasets import download, raw_files
 from gnnrp.datasets.catalog import SOURCES, Source
-from gnnrp.runtime import atomic_files, folders, safe_text
+from gnnrp.runtime import atomic_files, safe_text
 
 VARIABLE = "GNNRP_DATA"
 
+_MAX_FILES = 3  # named in a message
+
 
 class MissingFilesError(FileNotFoundError):
-    """Files that are not here, with the remedy.
+    """Missing files, with the remedy.
 
-    A command prints ``message_limit`` characters of the message at most: more, so that
-    an address stays whole, if all paths in it are short plain text.
+    Commands print at most ``message_limit`` characters of the message: more if all
+    paths in it are short plain text, so that an address stays whole.
     """
 
     message_limit = safe_text.LIMIT
 
 
 def cache() -> Path:
-    """Return the folder that downloads go to, which need not exist."""
+    """Return the folder of downloads, which need not exist."""
     return Path(platformdirs.user_cache_dir("gnnrp"))
 
 
 def bases(root: str | os.PathLike[str] | None) -> list[Path]:
-    """Return the folders to look in, in this order.
+    """Return the folders to search, in this order.
 
     Raises:
-        FileNotFoundError: the first is named but does not exist.
-        NotADirectoryError: it is a file.
-        OSError: a folder that is named cannot be looked into.
+        FileNotFoundError: ``root`` does not exist.
+        NotADirectoryError: ``root`` is a file.
+        OSError: a named folder cannot be read.
     """
     named = [root, os.environ.get(VARIABLE)]
-    given = [Path(base).expanduser() for base in named if base]
-    for folder in given:
-        with raw_files.opening(folder):
+    folders = [Path(base).expanduser() for base in named if base]
+    for folder in folders:
+        with raw_files.os_errors(folder):
             if folder.is_dir():
                 next(folder.iterdir(), None)
-    if root and not given[0].exists():
+    if root and not folders[0].exists():
         msg = f"the data folder {root} does not exist"
         raise FileNotFoundError(msg)
-    if root and not given[0].is_dir():
+    if root and not folders[0].is_dir():
         msg = f"the data folder {root} is a file; name the folder that holds it"
         raise NotADirectoryError(msg)
-    return [*given, cache()]
+    return [*folders, cache()]
 
 
 def locate(
@@ -69,31 +69,34 @@ def locate(
 def fetch(
     name: str, root: str | os.PathLike[str] | None, *, progress: bool = False
 ) -> tuple[Source, Path]:
-    """Fetch the preferred source into the cache.
-
-    Files are checked by their sha256; an archive of OGB's has none.
+    """Download the preferred source to the cache.
 
     Args:
-        name: of the data set.
-        root: the folder that was searched, for the sentence of an error.
+        name: of the dataset.
+        root: the folder searched first, for error messages.
         progress: print the address of each file on standard error.
 
     Raises:
-        FileNotFoundError: there is nothing to fetch from, or it failed.
+        FileNotFoundError: there is no address, or the download failed.
     """
     source = SOURCES[name][0]
-    if not source.urls and not (source.archive and _archive.installed()):
+    if not source.urls and not (source.archive and download.can_fetch_archives()):
         refuse(name, root)
     folder = cache() / source.folder
     if error := atomic_files.obstacle(folder):
-        told = f"; the cache {str(folder)!r} cannot be written ({error.strerror})"
-        refuse(name, root, told, error, to_cache=False)
-    if source.archive:
-        return source, _fetch_archive(source, name, root, progress=progress)
-    for file, url in zip(source.files, source.urls, strict=True):
-        try:
-            _fetch_file(url, folder, file, progress=progress)
-        except Exception as error:
+        reason = f"; the cache {str(folder)!r} cannot be written ({error.strerror})"
+        refuse(name, root, reason, error, to_cache=False)
+    if source.archive and folder.exists() and any(folder.iterdir()):
+        refuse(name, root, f"; delete {folder}, which is incomplete, and retry")
+    url = str(source.archive)
+    try:
+        if source.archive:
+            download.archive(url, folder, source.files, progress=progress)
+        for file, url in zip(source.files, source.urls, strict=False):
+            download.file(url, folder, file, progress=progress)
+    except Exception as error:
+        # Another process may have been faster.
+        if not source.archive or _missing(folder, source):
             refuse(name, root, _failure(url, error), error)
     return source, folder
 
@@ -106,83 +109,44 @@ def refuse(
     *,
     to_cache: bool = True,
 ) -> NoReturn:
-    """Raise an error that names the missing file, the folders and the remedy.
+    """Raise an error with the missing files, the searched folders and the remedy.
 
     Args:
-        name: of the data set.
-        root: the folder that was searched first.
+        name: of the dataset.
+        root: the folder searched first.
         failure: the failed attempt and its reason, for the message.
         cause: the exception of that attempt.
-        to_cache: advise to put the file into the cache.
+        to_cache: advise to put the files into the cache.
 
     Raises:
         MissingFilesError: always.
     """
-    source, file = _nearest(name, root)
+    source, missing = _nearest(name, root)
     places = ", ".join(str(base) for base in bases(root))
     place = cache() / source.folder
+    several = len(missing) > 1
+    them, more = ("them", " and the other files likewise") if several else ("it", "")
     if source.archive:
-        remedy, place = f"fetch {source.archive} and unpack it", cache()
-        if not _archive.installed():
-            remedy = f"{_archive.INSTALL} to have it fetched, or {remedy}"
+        remedy, place, more = f"fetch {source.archive} and unpack it", cache(), ""
+        if not download.can_fetch_archives():
+            remedy = f"{download.INSTALL} to have it fetched, or {remedy}"
     elif source.urls:
-        remedy = f"fetch {source.urls[source.files.index(file)]} by hand"
+        remedy = f"fetch {source.urls[source.files.index(missing[0])]} by hand"
     else:
-        remedy = "get it"
-    into = f"into {place}, or" if to_cache else "and"
+        remedy = f"get {them}"
+    named = ", ".join(missing[:_MAX_FILES])
+    if len(missing) > _MAX_FILES:
+        named += f" and {len(missing) - _MAX_FILES} more files"
     msg = (
-        f"dataset {name!r} needs {file}, which was not found in {places}{failure}; "
-        f"{remedy} {into} pass the folder that holds it as root (--data-dir) or in "
-        f"the environment variable {VARIABLE}"
+        f"dataset {name!r} needs {named}, which {'were' if several else 'was'} not "
+        f"found in {places}{failure}; {remedy} "
+        f"{f'into {place}{more}, or' if to_cache else 'and'} pass the folder that "
+        f"holds {them} as root (--data-dir) or in the environment variable {VARIABLE}"
     )
-    missing = MissingFilesError(msg)
+    error = MissingFilesError(msg)
     if all(safe_text.line(path, 100) == path for path in (places, str(place))):
-        missing.message_limit = 2 * safe_text.LIMIT
-    raise missing from cause
-
-
-def _fetch_file(url: str, folder: Path, file: str, *, progress: bool) -> None:
-    """Fetch a file into a folder, which is removed if it is empty at the end.
-
-    Raises:
-        OSError: something else than a file is in its place, or the download fails.
-    """
-    # Not at the top: it loads slowly, and few calls need it.
-    import pooch
-
-    folders.check_regular(folder / file)
-    if progress:
-        print(safe_text.line(f"fetching {url} to {folder / file}"), file=sys.stderr)
-    # Without it, pooch 1.8.0 waits for a silent server for ever. Any, since pooch's own
-    # annotations of it do not fit each other.
-    patient: Any = pooch.HTTPDownloader(timeout=_archive.TIMEOUT)
-    try:
-        with folders.scratch(folder) as part, safe_text.quiet(pooch.get_logger()):
-            known_hash = f"sha256:{_hashes.SHA256[file]}"
-            pooch.retrieve(url, known_hash, fname=file, path=part, downloader=patient)
-            (part / file).replace(folder / file)
-    finally:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
-def _fetch_archive(
-    source: Source, name: str, root: str | os.PathLike[str] | None, *, progress: bool
-) -> Path:
-    """Return the folder in the cache that an archive became.
-
-    Raises:
-        FileNotFoundError: it failed, or the folder has other contents.
-    """
-    url, target = str(source.archive), cache() / source.folder
-    if target.exists() and any(target.iterdir()):
-        refuse(name, root, f"; remove {target}, which is incomplete, to fetch it anew")
-    try:
-        _archive.fetch(url, target, source.files, progress=progress)
-    except Exception as error:
-        if _missing(target, source):  # else another process was faster
-            refuse(name, root, _failure(url, error), error)
-    return target
+        error.message_limit = 2 * safe_text.LIMIT
+    raise error from cause
 
 
 def _failure(url: str, error: BaseException) -> str:
@@ -193,39 +157,43 @@ def _failure(url: str, error: BaseException) -> str:
     return f"; fetching {url} failed ({safe_text.line(reason, 150)})"
 
 
-def _nearest(name: str, root: str | os.PathLike[str] | None) -> tuple[Source, str]:
-    """Return the first missing file where most of the others are."""
-    source = SOURCES[name][0]
+def _nearest(
+    name: str, root: str | os.PathLike[str] | None
+) -> tuple[Source, list[str]]:
+    """Return the source with the fewest missing files, and these files."""
     partial = [
-        (len(missing), missing[0], option)
-        for option in SOURCES[name]
+        (source, missing)
+        for source in SOURCES[name]
         for base in bases(root)
-        for folder in _candidates(base, option)
-        if 0 < len(missing := _missing(folder, option)) < len(option.files)
+        for folder in _candidates(base, source)
+        if 0 < len(missing := _missing(folder, source)) < len(source.files)
     ]
-    if not partial:
-        return source, source.files[0]
-    _, file, source = min(partial, key=lambda entry: entry[0])
-    return source, file
+    source = SOURCES[name][0]
+    return min(
+        partial, key=lambda entry: len(entry[1]), default=(source, [*source.files])
+    )
 
 
 def _missing(folder: Path, source: Source) -> list[str]:
-    with raw_files.opening(folder):
+    with raw_files.os_errors(folder):
         return [file for file in source.files if not (folder / file).is_file()]
 
 
 def _candidates(base: Path, source: Source) -> Iterator[Path]:
-    """Yield the base itself and its folders of the right name, with what lies in them.
+    """Yield the folders below ``base`` that may hold the files of a source.
 
-    Our own cache, PyTorch Geometric (``Cora/raw``), OGB (``ogbn_arxiv``, ``arxiv``) and
-    clones of the upstream repositories (bare files) are all of this form.
+    These are the base itself and its folders with the name of the dataset, and usual
+    folders in them: of our own cache, PyTorch Geometric (``Cora/raw``), OGB
+    (``ogbn_arxiv``, ``arxiv``) and clones of the original repositories.
     """
     try:
         children = sorted(child for child in base.iterdir() if child.is_dir())
     except OSError:
-        return  # not there, or not to be read
-    own = [base] if source.telling or _normal(base.name) in source.aliases else []
-    for top in (*own, *(c for c in children if _normal(c.name) in source.aliases)):
+        return
+    tops = [child for child in children if _normal(child.name) in source.aliases]
+    if source.unique_names or _normal(base.name) in source.aliases:
+        tops.insert(0, base)
+    for top in tops:
         yield from (top, top / "raw", top / "geom_gcn", top / "geom_gcn" / "raw")
 
 

@@ -1,4 +1,4 @@
-"""Which files make up a dataset, what folders hold them, and where they come from."""
+"""Files of each dataset, the folders to find them in, and their addresses."""
 
 from typing import NamedTuple
 
@@ -14,19 +14,20 @@ HETEROPHILOUS = (
     "/a431395582e929d88271309716bea4fe24ce6318/data"
 )
 GEOM_GCN = f"{RAW}/bingzhewei/geom-gcn/1124af17444d7fd09686504ec46caa3f39f4f632"
+OGB = "http://snap.stanford.edu/ogb/data/nodeproppred"
 
 
 class Source(NamedTuple):
-    """One way in which a dataset is published."""
+    """One published form of a dataset."""
 
-    layout: str  # names the reader
-    folder: str  # where it is put in the cache
+    layout: str  # module of the reader
+    folder: str  # in the cache
     aliases: frozenset[str]  # folder names, lower case, "_" for "-"
-    files: tuple[str, ...]  # all of them needed, below the folder
-    urls: tuple[str, ...]  # of each file; empty if it cannot be fetched by file
-    archive: str | None = None  # to be fetched and unpacked by hand
-    # Whether the file names tell the dataset, so that they may lie among others.
-    telling: bool = True
+    files: tuple[str, ...]  # all required, below the folder
+    urls: tuple[str, ...] = ()  # of each file; empty without a download
+    archive: str | None = None  # address of a zip file
+    # File names are unique to the dataset, so that other files may lie beside them.
+    unique_names: bool = True
 
 
 def _planetoid(name: str) -> tuple[Source, ...]:
@@ -51,37 +52,28 @@ def _heterophilous(name: str) -> Source:
 def _csv(name: str) -> Source:
     folder = name.replace("-", "_")
     files = ("edges.csv", "labels.csv")
-    return Source("csv", folder, frozenset({folder}), files, (), telling=False)
+    aliases = frozenset({folder})
+    return Source("csv_tables", folder, aliases, files, unique_names=False)
 
 
-def _geom_gcn(name: str, *, fetched: bool) -> Source:
+def _geom_gcn(name: str, *, download: bool) -> Source:
     nodes = (webkb.EDGES, webkb.NODES)
     splits = tuple(webkb.split_file(name, i) for i in range(webkb.NUM_SPLITS))
     urls = (
         *(f"{GEOM_GCN}/new_data/{name}/{file}" for file in nodes),
         *(f"{GEOM_GCN}/splits/{file}" for file in splits),
     )
-    files = (*nodes, *splits)
-    return Source("webkb", name, frozenset({name}), files, urls if fetched else ())
+    files, aliases = (*nodes, *splits), frozenset({name})
+    return Source("webkb", name, aliases, files, urls if download else ())
 
 
 def _ogb(name: str) -> tuple[Source, ...]:
-    folder = f"ogbn_{name}"
-    archive = f"http://snap.stanford.edu/ogb/data/nodeproppred/{name}.zip"
-    return (
-        Source(
-            layout="ogb",
-            folder=folder,
-            aliases=frozenset({folder, name}),
-            files=ogb.required(name),
-            urls=(),
-            archive=archive,
-            telling=False,
-        ),
-    )
+    folder, archive = f"ogbn_{name}", f"{OGB}/{name}.zip"
+    aliases, files = frozenset({folder, name}), ogb.required_files(name)
+    return (Source("ogb", folder, aliases, files, (), archive, unique_names=False),)
 
 
-# Of several sources, the first that is found is read, and the first is fetched.
+# The first source that is present is read; the first one is downloaded.
 SOURCES: dict[str, tuple[Source, ...]] = {
     "cora": _planetoid("cora"),
     "citeseer": _planetoid("citeseer"),
@@ -92,11 +84,11 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "photo": _copurchase("amazon_photo", "photo", "amazon_electronics_photo.npz"),
     "cs": _copurchase("coauthor_cs", "cs", "ms_academic_cs.npz"),
     "physics": _copurchase("coauthor_physics", "physics", "ms_academic_phy.npz"),
-    # Geom-GCN's first, because the paper's 325 edges are its lines.
-    "texas": (_geom_gcn("texas", fetched=True), _heterophilous("texas")),
-    "cornell": (_heterophilous("cornell"), _geom_gcn("cornell", fetched=False)),
-    "wisconsin": (_heterophilous("wisconsin"), _geom_gcn("wisconsin", fetched=False)),
-    # The CSV dump lacks features and public splits.
+    # Geom-GCN first, because the paper's 325 edges are its lines.
+    "texas": (_geom_gcn("texas", download=True), _heterophilous("texas")),
+    "cornell": (_heterophilous("cornell"), _geom_gcn("cornell", download=False)),
+    "wisconsin": (_heterophilous("wisconsin"), _geom_gcn("wisconsin", download=False)),
+    # The CSV files lack features and public splits.
     "roman-empire": (_heterophilous("roman-empire"), _csv("roman-empire")),
     "amazon-ratings": (_heterophilous("amazon-ratings"),),
     "minesweeper": (_heterophilous("minesweeper"),),

@@ -1,11 +1,11 @@
-"""Amazon Computers, Photo and Coauthor CS, Physics: one npz of CSR parts each."""
+"""Amazon Computers, Photo and Coauthor CS, Physics: one npz file of CSR parts each."""
 
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
 
-from gnnrp.datasets import _validate, csr, raw_files, splits
+from gnnrp.datasets import _validate, csr, npz, raw_files, splits
 from gnnrp.datasets.dataset import Dataset
 
 FILES = {
@@ -14,16 +14,13 @@ FILES = {
     "cs": "ms_academic_cs.npz",
     "physics": "ms_academic_phy.npz",
 }
-# The names are left alone; those of the classes of two files are pickled.
+# Names are not read; those of the classes of two files are pickled.
+PARTS = {"data": ("fiu", 1), "indices": ("iu", 1), "indptr": ("iu", 1)}
+PARTS["shape"] = ("iu", 1)
 MEMBERS = {
-    f"{matrix}_{part}": (kinds, 1)
+    f"{matrix}_{part}": kind
     for matrix in ("adj", "attr")
-    for part, kinds in (
-        ("data", "fiu"),
-        ("indices", "iu"),
-        ("indptr", "iu"),
-        ("shape", "iu"),
-    )
+    for part, kind in PARTS.items()
 } | {"labels": ("iu", 1)}
 NUM_SPLITS = 10
 FRACTIONS = (0.8, 0.1, 0.1)  # the paper's, App. E.2; no split is published
@@ -32,36 +29,36 @@ FRACTIONS = (0.8, 0.1, 0.1)  # the paper's, App. E.2; no split is published
 def read(
     folder: Path, name: str, *, seed: int = 0, max_bytes: int | None = None
 ) -> Dataset:
-    """Read the npz and draw ten 80/10/10 splits.
+    """Read the npz file and draw ten 80/10/10 splits.
 
-    The adjacency is stored without symmetry for the two Amazon sets.
+    The adjacency of the two Amazon sets is stored without symmetry.
 
     Args:
-        folder: where the file is.
+        folder: of the file.
         name: computers, photo, cs or physics.
         seed: of the splits.
-        max_bytes: limit of all that this process holds; see ``runtime.memory``.
+        max_bytes: memory limit of this process, see ``runtime.memory``.
 
     Raises:
         ValueError: the file is damaged or too large.
 
     Source: Shchur et al. 2018.
     """
-    file = FILES[name]
-    content = raw_files.contents(folder, [file], max_bytes)
-    with raw_files.reading(folder / file, "co-purchase or co-author"):
-        arrays = raw_files.members(content[file], MEMBERS)
+    files = raw_files.stat_all(folder, [FILES[name]], max_bytes)
+    (file,) = files.values()
+    with raw_files.format_errors(file.path, "co-purchase or co-author"):
+        arrays = npz.read(file, MEMBERS)
         labels, num_classes = _validate.class_ids(arrays["labels"])
         num_nodes = len(labels)
-        content[file].reserve(splits.num_bytes(num_nodes, NUM_SPLITS))
+        file.reserve(splits.num_bytes(num_nodes, NUM_SPLITS))
         adjacency = _matrix(arrays, "adj", num_nodes)
-        features = _matrix(arrays, "attr", content[file].size)
+        features = _matrix(arrays, "attr", file.size)
         if adjacency.shape != (num_nodes, num_nodes) or len(features.indptr) != (
             num_nodes + 1
         ):
             msg = f"shapes {adjacency.shape}, {features.shape} for {num_nodes} labels"
             raise ValueError(msg)
-        content[file].reserve(40 * adjacency.nnz)  # senders, pairs and edges
+        file.reserve(40 * adjacency.nnz)  # senders, pairs and edges
         senders = np.repeat(np.arange(num_nodes), np.diff(adjacency.indptr))
         pairs = np.stack([senders, adjacency.indices], axis=1)[adjacency.data != 0]
     return Dataset(
@@ -74,7 +71,7 @@ def read(
         splits=splits.random(labels, NUM_SPLITS, FRACTIONS, seed),
         metric="accuracy",
         edge_convention="both",
-        files=raw_files.digests(content),
+        files=raw_files.digests(files),
         folder=str(folder),
     )
 
@@ -82,14 +79,9 @@ def read(
 def _matrix(
     arrays: dict[str, np.ndarray], name: str, max_columns: int
 ) -> scipy.sparse.csr_array:
-    shape = arrays[f"{name}_shape"].tolist()
-    if len(shape) != 2:
-        msg = f"member {name}_shape holds {len(shape)} numbers, expected 2"
+    data, indices, indptr, shape = (arrays[f"{name}_{part}"] for part in PARTS)
+    if shape.size != 2:
+        msg = f"member {name}_shape holds {shape.size} numbers, expected 2"
         raise ValueError(msg)
-    return csr.checked(
-        arrays[f"{name}_data"],
-        arrays[f"{name}_indices"],
-        arrays[f"{name}_indptr"],
-        (shape[0], shape[1]),
-        max_columns=max_columns,
-    )
+    rows, columns = shape.tolist()
+    return csr.build(data, indices, indptr, (rows, columns), max_columns=max_columns)

@@ -1,13 +1,14 @@
-"""Sparse matrices from untrusted parts; a file apart, since scipy loads slowly."""
+"""Sparse matrices from untrusted parts; a separate file, since scipy loads slowly."""
 
 import numpy as np
 import scipy.sparse
 from jaxtyping import Int, Num
 
 from gnnrp.datasets import _validate
+from gnnrp.datasets._validate import require
 
 
-def checked(
+def build(
     data: Num[np.ndarray, " nnz"],
     indices: Int[np.ndarray, " k"],
     indptr: Int[np.ndarray, " r"],
@@ -15,33 +16,30 @@ def checked(
     *,
     max_columns: int,
 ) -> scipy.sparse.csr_array:
-    """Return a float32 matrix from its parts, none of which is trusted.
+    """Return a float32 matrix from its parts, after checking them.
 
     Args:
         data: stored values.
-        indices: their columns.
-        indptr: where each row starts.
+        indices: column of each value.
+        indptr: start of each row.
         shape: rows, columns.
-        max_columns: the largest number of columns, which no array bounds.
+        max_columns: upper limit of the columns, which no array implies.
 
     Raises:
         ValueError: the parts do not fit together.
     """
-    if shape[1] == 0:
-        msg = f"the sparse matrix of shape {shape} has no column"
-        raise ValueError(msg)
+    require(shape[1] != 0, f"the sparse matrix of shape {shape} has no column")
     if not 0 < shape[1] <= max_columns:
-        msg = f"a sparse matrix of shape {shape} has no sane number of columns"
+        msg = f"the sparse matrix of shape {shape} has more than {max_columns} columns"
         raise ValueError(msg)
     indices, indptr = _signed(indices), _signed(indptr)
     check(data, indices, indptr, shape)
-    return scipy.sparse.csr_array(
-        (_validate.features(data), indices, indptr), shape=shape
-    )
+    parts = (_validate.features(data), indices, indptr)
+    return scipy.sparse.csr_array(parts, shape=shape)
 
 
 def _signed(values: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:
-    """Return signed integers; what overflows becomes negative, and is refused."""
+    """Return signed integers; an overflow becomes negative, and is refused."""
     return values.astype(np.int64) if values.dtype.kind == "u" else values
 
 
@@ -51,7 +49,7 @@ def check(
     indptr: Int[np.ndarray, " r"],
     shape: tuple[int, int],
 ) -> None:
-    """Refuse parts, of signed integers, that scipy would read out of bounds with.
+    """Refuse parts, of signed integers, with which scipy would read out of bounds.
 
     Raises:
         ValueError: the parts do not fit together.
@@ -61,7 +59,7 @@ def check(
         indptr.size == num_rows + 1
         and indptr[0] == 0
         and indptr[-1] == indices.size == data.size
-        # Both, since the differences of absurd numbers may wrap around.
+        # Both, since differences of very large numbers may wrap around.
         and ((indptr >= 0) & (indptr <= data.size)).all()
         and (np.diff(indptr) >= 0).all()
         and (indices >= 0).all()

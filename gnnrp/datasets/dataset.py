@@ -1,4 +1,4 @@
-"""What a loaded dataset is."""
+"""The type of a loaded dataset."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class Dataset(NamedTuple):
-    """A graph with labels, exactly as its files store it."""
+    """A graph with labels, as stored in its files."""
 
-    name: str  # canonical, one of ``gnnrp.datasets.names()``
+    name: str  # one of ``gnnrp.datasets.names()``
     edges: Int[np.ndarray, "2 e"]  # senders, receivers; loops and duplicates included
     num_nodes: int
-    # float32, CSR where the source is sparse, None where the files hold no features. A
-    # string, so that scipy is only imported by the readers that need it.
+    # float32, CSR if the source is sparse, None without features. A string, so that
+    # scipy is only imported by the readers that need it.
     features: "Float[np.ndarray, 'n d'] | scipy.sparse.csr_array | None"
     labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"]  # -1 or NaN: unknown
     num_classes: int
-    splits: Split  # bool (s, n): always with a leading axis
+    splits: Split  # bool (s, n), also for one split
     metric: str  # "accuracy" or "roc_auc"
-    edge_convention: str  # how the paper counts edges: "both", "once" or "lines"
-    files: dict[str, str]  # file name below ``folder`` -> sha256 of what was read
+    edge_convention: str  # for counting edges as the paper: "both", "once" or "lines"
+    files: dict[str, str]  # file name below ``folder`` -> sha256
     folder: str | None  # None if generated

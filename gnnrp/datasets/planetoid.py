@@ -9,25 +9,26 @@ import scipy.sparse
 from jaxtyping import Int
 
 from gnnrp.datasets import _unpickle, _validate, csr, raw_files, splits, text_tables
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.datasets.raw_files import File
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 NUM_VAL = 500  # of the public split
 FORMAT = "Planetoid"
-PICKLE_BYTES = 1 << 24  # of the values that a pickle makes between two checks
+PICKLE_BYTES = 1 << 24  # of the values of a pickle between two memory checks
 
 
 def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     """Read the eight files ``ind.NAME.*`` with the public split.
 
-    Nodes that are missing from ``test.index`` (15 of Citeseer) keep their place and
-    edges, but have zero features, label -1, and are in no mask.
+    Nodes missing from ``test.index`` (15 of Citeseer) keep their place and edges, but
+    have zero features, label -1, and are in no mask.
 
     Args:
-        folder: where the files are.
+        folder: of the files.
         name: cora, citeseer or pubmed.
-        max_bytes: limit of all that this process holds; see ``runtime.memory``.
+        max_bytes: memory limit of this process, see ``runtime.memory``.
 
     Raises:
         ValueError: a file is damaged, hostile, too large or does not fit the others.
@@ -36,24 +37,24 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     them, the 1,000 of ``test.index``.
     """
     names = [f"ind.{name}.{part}" for part in PARTS]
-    files = raw_files.contents(folder, names, max_bytes)
+    files = raw_files.stat_all(folder, names, max_bytes)
     loaded = {}
     for part, file in zip(PARTS, files.values(), strict=True):
-        with raw_files.reading(file.path, FORMAT):
+        with raw_files.format_errors(file.path, FORMAT):
             loaded[part] = _PARSERS.get(part, _one_hot)(file)
-    with raw_files.reading(folder / f"ind.{name}.test.index", FORMAT):
+    with raw_files.format_errors(folder / f"ind.{name}.test.index", FORMAT):
         num_nodes = _num_nodes(loaded)
-    with raw_files.reading(folder / f"ind.{name}.graph", FORMAT):
+    with raw_files.format_errors(folder / f"ind.{name}.graph", FORMAT):
         edges = _validate.edges(loaded["graph"], num_nodes)
-    with raw_files.reading(folder / f"ind.{name}.allx", FORMAT):
+    with raw_files.format_errors(folder / f"ind.{name}.allx", FORMAT):
         features = _features(loaded, num_nodes)
-    with raw_files.reading(folder / f"ind.{name}.ally", FORMAT):
+    with raw_files.format_errors(folder / f"ind.{name}.ally", FORMAT):
         labels = _labels(loaded, num_nodes)
-        num_train, num_known = len(loaded["y"]), len(loaded["ally"])
+        num_train, num_rows = len(loaded["y"]), len(loaded["ally"])
         split = splits.public(
             num_nodes,
             np.arange(num_train),
-            np.arange(num_train, min(num_train + NUM_VAL, num_known)),
+            np.arange(num_train, min(num_train + NUM_VAL, num_rows)),
             loaded["test.index"],
         )
         _validate.masks(split, labels)
@@ -76,8 +77,7 @@ def _num_nodes(loaded: dict[str, Any]) -> int:
     """Return n, the largest test id plus one.
 
     Raises:
-        ValueError: the ids are not distinct, begin too early or leave absurd holes;
-            there is no node at all.
+        ValueError: ids that are repeated, too small or too large; no node at all.
     """
     ids, num_known = loaded["test.index"], loaded["allx"].shape[0]
     num_rows = num_known + loaded["tx"].shape[0]
@@ -88,13 +88,10 @@ def _num_nodes(loaded: dict[str, Any]) -> int:
         msg = f"test id {ids.min()} belongs to one of the {num_known} rows of allx"
         raise ValueError(msg)
     num_nodes = int(ids.max(initial=num_known - 1)) + 1
-    if not num_nodes:
-        msg = "there is no node"
-        raise ValueError(msg)
-    # Missing ids are nodes of the graph without a row, so there are not more of them
-    # than the graph lists nodes.
+    require(num_nodes > 0, "there is no node")
+    # Missing ids are nodes of the graph without a row.
     if num_nodes > num_rows + len(np.unique(loaded["graph"])):
-        msg = f"test id {num_nodes - 1} is absurd for {num_rows} feature rows"
+        msg = f"test id {num_nodes - 1} is too large for {num_rows} feature rows"
         raise ValueError(msg)
     return num_nodes
 
@@ -104,9 +101,7 @@ def _features(loaded: dict[str, Any], num_nodes: int) -> scipy.sparse.csr_array:
     if not x.shape[1] == tx.shape[1] == allx.shape[1] or x.shape[0] > allx.shape[0]:
         msg = f"x, tx, allx have shapes {x.shape}, {tx.shape}, {allx.shape}"
         raise ValueError(msg)
-    if (x != allx[: x.shape[0]]).nnz:
-        msg = "x is not the first rows of allx"
-        raise ValueError(msg)
+    require((x != allx[: x.shape[0]]).nnz == 0, "x is not the first rows of allx")
     known, test = allx.tocoo(), tx.tocoo()
     rows = np.concatenate([known.row, loaded["test.index"][test.row]])
     columns = np.concatenate([known.col, test.col])
@@ -122,24 +117,22 @@ def _labels(loaded: dict[str, Any], num_nodes: int) -> Int[np.ndarray, " n"]:
         if one_hot.shape != (loaded[part].shape[0], ally.shape[1]):
             msg = f"{part} has {loaded[part].shape[0]} rows, its labels {one_hot.shape}"
             raise ValueError(msg)
-    if not np.array_equal(y, ally[: len(y)]):
-        msg = "y is not the first rows of ally"
-        raise ValueError(msg)
+    require(np.array_equal(y, ally[: len(y)]), "y is not the first rows of ally")
     labels = np.full(num_nodes, -1, np.int64)
     for ids, rows in ((np.arange(len(ally)), ally), (loaded["test.index"], ty)):
-        # The argmax of a row of zeros would call its node class 0.
+        # The argmax of a row of zeros is class 0.
         labels[ids] = np.where(rows.any(axis=1), rows.argmax(axis=1), -1)
     return labels
 
 
-def _unpickled(file: File) -> Any:
+def _unpickle_file(file: File) -> Any:
     """Evaluate a pickle, whose strings take several times the memory of the file."""
     file.reserve(4 * file.size)
     return _unpickle.load(file.read(), lambda: file.reserve(PICKLE_BYTES))
 
 
 def _one_hot(file: File) -> Int[np.ndarray, "rows c"]:
-    rows = _unpickle.dense(_unpickled(file))
+    rows = _unpickle.dense(_unpickle_file(file))
     if rows.ndim != 2 or rows.dtype.kind not in "iu" or not rows.shape[1]:
         msg = f"labels of shape {rows.shape} and dtype {rows.dtype} are not one-hot"
         raise ValueError(msg)
@@ -150,11 +143,11 @@ def _one_hot(file: File) -> Int[np.ndarray, "rows c"]:
 
 
 def _matrix(file: File) -> scipy.sparse.csr_array:
-    matrix = _unpickled(file)
-    if not isinstance(matrix, _unpickle.Matrix) or not isinstance(matrix.state, dict):
+    matrix = _unpickle_file(file)
+    state = matrix.state if isinstance(matrix, _unpickle.Part) else None
+    if not isinstance(state, dict) or matrix.kind != "matrix":
         msg = "it holds no sparse matrix"
         raise TypeError(msg)
-    state = matrix.state
     shape: Any = state.get("_shape")
     if not _unpickle.is_shape(shape, (2,)):
         msg = "the shape of the sparse matrix is not two sizes"
@@ -168,19 +161,19 @@ def _matrix(file: File) -> scipy.sparse.csr_array:
     ):
         msg = f"the parts of the sparse matrix of shape {shape} do not fit together"
         raise ValueError(msg)
-    return csr.checked(data, indices, indptr, shape, max_columns=file.size)
+    return csr.build(data, indices, indptr, shape, max_columns=file.size)
 
 
 def _adjacency_lists(file: File) -> Int[np.ndarray, "e 2"]:
-    graph = _unpickled(file)
+    graph = _unpickle_file(file)
     if not isinstance(graph, _unpickle.Graph) or not all(
         type(neighbors) is list for neighbors in graph.values()
     ):
         msg = "it holds no dictionary of lists"
         raise ValueError(msg)
     degrees = [len(neighbors) for neighbors in graph.values()]
-    # One list, stored once, may be referred to many times: an honest file spends a byte
-    # on every entry.
+    # A list may be stored once and referred to many times; a valid file has at least
+    # a byte per entry.
     if sum(degrees) > file.size:
         msg = f"{sum(degrees)} adjacency entries in {file.size} bytes"
         raise ValueError(msg)

@@ -1,46 +1,38 @@
-"""Access to files nobody vouches for: readability, size, memory, digests and errors."""
+"""Files of unknown origin: readability, size, memory, digests and error messages."""
 
 import contextlib
 import dataclasses
 import hashlib
 import io
 import os
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-
-from gnnrp.datasets import _npy
-from gnnrp.runtime import memory
+from gnnrp.runtime import memory, safe_text
 
 MAX_BYTES = 8 << 30  # of one file, unpacked; ogbn-products' largest takes 2.6 GB
-# Unpacked over packed size: published files stay below 44, deflate can reach 1032. Up
-# to ALWAYS bytes, any ratio is allowed.
-MAX_RATIO, ALWAYS = 100, 1 << 24
-MAX_READ = 1 << 20  # bytes of an archive at once, its table of contents included
-# numpy writes no other; lzma could claim a dictionary of 4 GB.
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-ALLOWED = "(max_bytes, --max-memory)"
-MORE = "take a machine with more memory"
+# Largest ratio of unpacked to packed size: published files stay below 44, deflate can
+# reach 1032. Up to MIN_UNPACKED bytes, any ratio is allowed.
+MAX_RATIO, MIN_UNPACKED = 100, 1 << 24
+_MORE_MEMORY = "take a machine with more memory"
 
 
 class TooLargeError(ValueError):
-    """A file that is not damaged, but needs more memory than there is."""
+    """An intact file that needs more memory than there is."""
 
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file, and the memory that reading it may take."""
+    """A file, and the memory for reading it."""
 
     path: Path
     size: int  # bytes
     version: tuple[int, int, int]  # inode, bytes and time of the last change
-    room: memory.Room  # when it was opened
+    room: memory.Room
 
     def open(self) -> io.BufferedReader:
         """Open the file for reading in binary mode."""
-        with opening(self.path):
+        with os_errors(self.path):
             return self.path.open("rb")
 
     def read(self) -> bytes:
@@ -60,46 +52,47 @@ class File:
         """
         left = max(0, self.room.limit - memory.held()) + allocated
         if num_bytes > left:
-            said, source = memory.said, self.room.source
-            fix = f"allow more memory {ALLOWED}" if source == "allowed" else MORE
+            said, source, fix = memory.said, self.room.source, _MORE_MEMORY
+            if source == "allowed":
+                fix = "allow more memory (max_bytes, --max-memory)"
             msg = (
                 f"{self.path}: reading it takes {said(num_bytes)} or more and "
                 f"{said(left)} are left of the {said(self.room.limit)} {source}; {fix}"
             )
             raise TooLargeError(msg)
 
-    def unpacked_limit(self) -> int:
+    def max_unpacked(self) -> int:
         """Return the largest size in bytes that this file may unpack to."""
-        return min(MAX_BYTES, max(ALWAYS, MAX_RATIO * self.size))
+        return min(MAX_BYTES, max(MIN_UNPACKED, MAX_RATIO * self.size))
 
 
-def stated(path: Path, room: memory.Room | None = None) -> File:
+def stat(path: Path, room: memory.Room | None = None) -> File:
     """Return a file without opening it, since a pipe can be read only once.
 
     Args:
         path: of the file.
-        room: the memory left; by default, that of the machine or container.
+        room: memory left; by default, that of the machine or container.
 
     Raises:
-        OSError: it does not exist.
+        OSError: the file does not exist.
     """
-    with opening(path):
+    with os_errors(path):
         status = path.stat()
     room = room or memory.room_on_host()
     return File(path, status.st_size, _version(status), room)
 
 
-def contents(
+def stat_all(
     folder: Path, names: Iterable[str], max_bytes: int | None = None
 ) -> dict[str, File]:
-    """Return the named files, each of which can be read.
+    """Return the named files, all of them readable.
 
     Raises:
-        OSError: one cannot be read.
-        ValueError: one is larger than any of the published files.
+        OSError: a file cannot be read.
+        ValueError: a file is larger than all published files.
     """
     room = memory.room_on_host(max_bytes)
-    files = {name: stated(folder / name, room) for name in names}
+    files = {name: stat(folder / name, room) for name in names}
     for file in files.values():
         if file.size > MAX_BYTES:
             msg = (
@@ -111,9 +104,31 @@ def contents(
     return files
 
 
+def digests(files: Mapping[str, File]) -> dict[str, str]:
+    """Return the sha256 of every file, of the bytes that were parsed.
+
+    Raises:
+        ValueError: a file has changed since it was parsed.
+    """
+    return {name: _digest(file) for name, file in files.items()}
+
+
+def _digest(file: File) -> str:
+    with file.open() as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if _version(os.fstat(stream.fileno())) != file.version:
+            msg = f"{file.path} changed while it was read; load it again"
+            raise ValueError(msg)
+    return digest
+
+
+def _version(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 @contextlib.contextmanager
-def opening(path: Path) -> Iterator[None]:
-    """Turn an error of reading into one sentence that names the file or folder.
+def os_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError into one sentence with the file or folder.
 
     Raises:
         OSError: of the class that was raised inside.
@@ -128,39 +143,17 @@ def opening(path: Path) -> Iterator[None]:
         raise type(error)(msg) from error
 
 
-def digests(files: Mapping[str, File]) -> dict[str, str]:
-    """Return the sha256 of every file, of the bytes that were parsed.
-
-    Raises:
-        ValueError: a file has changed since it was parsed.
-    """
-    return {name: _digest(file) for name, file in files.items()}
-
-
-def _digest(file: File) -> str:
-    with file.open() as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if _version(os.fstat(stream.fileno())) != file.version:
-            msg = f"{file.path} changed while it was read; load it again"
-            raise ValueError(msg)
-    return found
-
-
-def _version(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
 @contextlib.contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
+def format_errors(path: Path, kind: str) -> Iterator[None]:
     """Turn any exception of a parser into one sentence that starts with the file.
 
     Args:
-        path: the file, or the folder where several files disagree.
-        what: the format it should have, for the message.
+        path: the file, or the folder if several files disagree.
+        kind: the expected format, for the message.
 
     Raises:
-        ValueError: anything else was raised inside.
-        TooLargeError: the memory did not suffice.
+        ValueError: any other exception.
+        TooLargeError: not enough memory.
         OSError: the file could not be read to its end.
     """
     try:
@@ -168,99 +161,14 @@ def reading(path: Path, what: str) -> Iterator[None]:
     except TooLargeError:
         raise
     except MemoryError as error:
-        msg = f"{path}: reading it takes more memory than there is; {MORE}"
+        msg = f"{path}: reading it takes more memory than there is; {_MORE_MEMORY}"
         raise TooLargeError(msg) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno:  # gzip's own have no number
-            with opening(path):
+            with os_errors(path):
                 raise
-        reason = _plain(str(error) or type(error).__name__)
+        reason = safe_text.line(str(error).strip() or type(error).__name__, 160)
         msg = (
-            f"{path} is damaged or no {what} file ({reason}); remove it and get it anew"
+            f"{path} is damaged or no {kind} file ({reason}); delete it and get it anew"
         )
         raise ValueError(msg) from error
-
-
-def _plain(text: str) -> str:
-    """Return the first line of a message, short and without control characters."""
-    line = next(iter(text[:1000].strip().splitlines()), "")
-    line = "".join(x if x.isprintable() else ascii(x)[1:-1] for x in line)
-    return line if len(line) <= 160 else f"{line[:157]}..."
-
-
-def members(
-    content: File | Path, expected: Mapping[str, tuple[str, int]]
-) -> dict[str, np.ndarray]:
-    """Read the named arrays of an npz and nothing else in it.
-
-    Args:
-        content: the npz file.
-        expected: name -> admissible dtype kinds (``"iu"``, ``"f"``, ...) and number of
-            dimensions; a name that ends in ``?`` may be missing.
-
-    Raises:
-        ValueError: a member is missing, pickled, of another type, or does not hold the
-            data that its header claims; or all of them do not fit in memory.
-    """
-    file = content if isinstance(content, File) else stated(content)
-    with _Pieces(file.path) as stream, zipfile.ZipFile(stream) as archive:
-        infos = dict(_infos(archive, expected, file.unpacked_limit()))
-        headers = {}
-        for name, info in infos.items():
-            with archive.open(info) as member:
-                headers[name] = _npy.header(member, name, info.file_size)
-            kinds, num_dimensions = expected.get(name) or expected[f"{name}?"]
-            dtype, shape = headers[name].dtype, headers[name].shape
-            if dtype.kind not in kinds or len(shape) != num_dimensions:
-                msg = (
-                    f"member {name!r} has dtype {dtype} and {len(shape)} dimensions, "
-                    f"expected kind {kinds!r} and {num_dimensions}"
-                )
-                raise ValueError(msg)
-        file.reserve(sum(map(_npy.needed, headers.values())))
-        arrays = {}
-        for name, info in infos.items():
-            with archive.open(info) as member:
-                arrays[name] = _npy.read(member, headers[name])
-    return arrays
-
-
-def _infos(
-    archive: zipfile.ZipFile, expected: Iterable[str], limit: int
-) -> Iterator[tuple[str, zipfile.ZipInfo]]:
-    """Yield the members to read; sizes are compared before anything is unpacked.
-
-    Raises:
-        ValueError: one is missing, too large, or packed in an unusual way.
-    """
-    there = set(archive.namelist())
-    for wanted in expected:
-        name = wanted.removesuffix("?")
-        if f"{name}.npy" not in there:
-            if name != wanted:
-                continue
-            msg = f"it has no member {name!r}"
-            raise ValueError(msg)
-        info = archive.getinfo(f"{name}.npy")
-        if info.compress_type not in METHODS:
-            msg = f"member {name!r} is packed by method {info.compress_type}, not by 8"
-            raise ValueError(msg)
-        if info.file_size > limit:
-            msg = f"member {name!r} unpacks to {info.file_size} bytes"
-            raise ValueError(msg)
-        yield name, info
-
-
-class _Pieces(io.BufferedReader):
-    """A file of which ``zipfile`` cannot read much at once."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path))
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or size < 0:  # the end of the archive, 64 KB at most
-            size = MAX_READ
-        if size > MAX_READ:
-            msg = f"its table of contents claims {size} bytes"
-            raise ValueError(msg)
-        return super().read(size)

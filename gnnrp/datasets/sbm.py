@@ -23,27 +23,27 @@ def generate(
     num_val: int = 500,
     num_test: int = 1000,
 ) -> Dataset:
-    """Draw directed edges inside and between blocks, and features that say little.
+    """Draw directed edges inside and between blocks, and weakly informative features.
 
     Two edge sets of about equal size are drawn, P = p I inside and P = q (1 1^T - I)
     between blocks, and mixed. Directions stay as drawn; cleaning symmetrizes.
 
     Args:
         seed: of numpy's default generator.
-        num_blocks: also the number of classes, at most 2^num_informative.
-        block_size: nodes in each block.
+        num_blocks: number of classes, at most 2^num_informative.
+        block_size: nodes per block.
         intra_probability: p of an ordered pair in one block, in [0, 1].
         inter_probability: q of an ordered pair in two blocks, in [0, 1].
-        homophilic_fraction: of the first edge set that is kept, in [0, 1]; of the
-            second, one minus this. About the edge homophily if both are equally large.
+        homophilic_fraction: share of the first edge set to use, in [0, 1]; one minus
+            this of the second. About the edge homophily if both are equally large.
         num_features: d.
-        num_informative: the first features; class centers are distinct corners of
-            their cube, all others are noise.
+        num_informative: features whose class centers are distinct corners of a cube;
+            all other features are noise.
         class_separation: half the edge of that cube, in standard deviations of the
             noise. At 0.7, the nearest true center is right for 50 to 60 percent.
-        train_per_class: training nodes of each class.
-        num_val: validation nodes, drawn from the rest.
-        num_test: test nodes, drawn from what is left.
+        train_per_class: training nodes per class.
+        num_val: validation nodes, drawn from the other nodes.
+        num_test: test nodes, drawn from the remaining nodes.
 
     Raises:
         ValueError: a probability, a size or a count is out of range.
@@ -65,44 +65,32 @@ def generate(
     checks.inside("class_separation", class_separation, -1e6, 1e6)
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(num_blocks), block_size)
-    rates = (intra_probability, inter_probability)
-    edges = _edges(generator, num_blocks, block_size, rates, homophilic_fraction)
+    num_intra = num_blocks * block_size * (block_size - 1)
+    num_inter = num_blocks * (num_blocks - 1) * block_size**2
+    shares = homophilic_fraction, 1 - homophilic_fraction
+    intra = _draw_pairs(generator, num_intra, intra_probability, shares[0])
+    inter = _draw_pairs(generator, num_inter, inter_probability, shares[1])
+    intra = _inside_blocks(intra, block_size)
+    inter = _between_blocks(inter, block_size, num_blocks)
     centers = class_separation * _corners(generator, num_blocks, num_informative)
     features = generator.standard_normal((len(labels), num_features))
     features[:, :num_informative] += centers[labels]
     order = generator.permutation(len(labels))
     return Dataset(
         name="sbm",
-        edges=edges,
+        edges=np.concatenate([intra, inter], axis=1),
         num_nodes=len(labels),
         features=features.astype(np.float32),
         labels=labels,
         num_classes=num_blocks,
         splits=splits.public(
             len(labels),
-            *_parts(labels[order], order, train_per_class, num_val, num_test),
+            *_split(labels[order], order, train_per_class, num_val, num_test),
         ),
         metric="accuracy",
         edge_convention="once",
         files={},
         folder=None,
-    )
-
-
-def _edges(
-    generator: np.random.Generator,
-    num_blocks: int,
-    block_size: int,
-    rates: tuple[float, float],
-    homophilic_fraction: float,
-) -> Int[np.ndarray, "2 e"]:
-    """Return what is drawn and kept of the edges inside and between blocks."""
-    num_intra = num_blocks * block_size * (block_size - 1)
-    num_inter = num_blocks * (num_blocks - 1) * block_size**2
-    intra = _draw(generator, num_intra, rates[0], homophilic_fraction)
-    inter = _draw(generator, num_inter, rates[1], 1 - homophilic_fraction)
-    return np.concatenate(
-        [_inside_blocks(intra, block_size), _between(inter, block_size, num_blocks)], 1
     )
 
 
@@ -114,14 +102,13 @@ def _corners(
     return 2.0 * (numbers[:, None] >> np.arange(dimension) & 1) - 1
 
 
-def _draw(
-    generator: np.random.Generator, num_pairs: int, probability: float, kept: float
+def _draw_pairs(
+    generator: np.random.Generator, num_pairs: int, probability: float, share: float
 ) -> Int[np.ndarray, " e"]:
-    """Return the numbers of the ordered pairs that are joined, then kept."""
+    """Return numbers of ordered pairs: a share of those drawn with a probability."""
     count = generator.binomial(num_pairs, probability)
-    chosen = generator.choice(num_pairs, count, replace=False) if count else []
-    chosen = np.asarray(chosen, np.int64)
-    return chosen[: round(kept * count)]  # in random order already
+    drawn = generator.choice(num_pairs, count, replace=False) if count else []
+    return np.asarray(drawn, np.int64)[: round(share * count)]  # in random order
 
 
 def _inside_blocks(
@@ -132,7 +119,7 @@ def _inside_blocks(
     return np.stack([sender, sender - local + other + (other >= local)])  # no loops
 
 
-def _between(
+def _between_blocks(
     pairs: Int[np.ndarray, " e"], block_size: int, num_blocks: int
 ) -> Int[np.ndarray, "2 e"]:
     num_others = block_size * (num_blocks - 1)
@@ -141,17 +128,17 @@ def _between(
     return np.stack([sender, other + block_size * (other >= start)])
 
 
-def _parts(
+def _split(
     labels: Int[np.ndarray, " n"],
     order: Int[np.ndarray, " n"],
     train_per_class: int,
     num_val: int,
     num_test: int,
 ) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"], Int[np.ndarray, " c"]]:
-    """Cut a random order of the nodes (labels in that order) into the three parts.
+    """Return training, validation and test nodes from a random order of the nodes.
 
     Raises:
-        ValueError: there are not enough nodes.
+        ValueError: too few nodes.
     """
     train_per_class = checks.count("train_per_class", train_per_class, 0)
     num_val = checks.count("num_val", num_val, 0)
@@ -162,8 +149,8 @@ def _parts(
     rest = order[~train]
     if num_val + num_test > len(rest):
         msg = (
-            f"{num_val} validation and {num_test} test nodes do not fit into the "
-            f"{len(rest)} that {train_per_class} training nodes a class leave"
+            f"num_val + num_test must be at most {len(rest)}, the nodes left by "
+            f"{train_per_class} training nodes per class, got {num_val} + {num_test}"
         )
         raise ValueError(msg)
     return order[train], rest[:num_val], rest[num_val : num_val + num_test]

@@ -1,4 +1,4 @@
-"""Splits of the labeled nodes: drawn at random, or given as lists of nodes."""
+"""Splits of the labeled nodes, random or from lists of nodes."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from gnnrp.types import Split
 def labeled(
     labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"],
 ) -> Bool[np.ndarray, " n"]:
-    """Return which nodes have a label, or one at least of several.
+    """Return the mask of the nodes with a label, or with at least one of several.
 
     Raises:
         ValueError: neither (n,) nor (n, q).
-        TypeError: not class ids, nor columns of numbers.
+        TypeError: neither class ids nor columns of numbers.
     """
     if np.ndim(labels) == 1:
         return checks.labels("labels", labels) >= 0
@@ -36,9 +36,9 @@ def random(
     """Draw splits uniformly at random over the labeled nodes.
 
     Args:
-        labels: class ids, -1 unknown, or one column a task, NaN unknown.
-        num_splits: how many, at least 1; the first ones do not depend on how many.
-        fractions: of train, validation and test; nonnegative, 1 together. The first two
+        labels: class ids, -1 if unknown, or one column per task, NaN if unknown.
+        num_splits: at least 1; the first splits do not depend on it.
+        fractions: of train, validation and test; nonnegative, with sum 1. The first two
             sizes are rounded down, the rest is for testing.
         seed: of numpy's default generator.
 
@@ -46,8 +46,8 @@ def random(
         Masks of shape (num_splits, n).
 
     Raises:
-        ValueError: the fractions or the number of splits are out of range.
-        TypeError: labels that are not class ids, nor columns of numbers.
+        ValueError: fractions or number of splits out of range.
+        TypeError: labels that are neither class ids nor columns of numbers.
     """
     num_splits = checks.count("num_splits", num_splits, 1)
     seed = checks.count("seed", seed, 0)
@@ -71,7 +71,7 @@ def random(
 
 
 def num_bytes(num_nodes: int, num_splits: int) -> int:
-    """Return the bytes that ``random`` takes: masks, and permutations of node ids."""
+    """Return the peak memory of ``random``: masks, and permutations of node ids."""
     return num_nodes * (3 * num_splits + 32)
 
 
@@ -87,19 +87,13 @@ def public(
         ValueError: a node is out of range or in two of the lists.
     """
     num_nodes = checks.count("num_nodes", num_nodes, 0)
-    taken = np.zeros(num_nodes, bool)
-    masks = []
-    for name, nodes in zip(
-        Split._fields, (train_index, val_index, test_index), strict=True
-    ):
+    split = Split(*np.zeros((3, 1, num_nodes), bool))
+    lists = (train_index, val_index, test_index)
+    for name, mask, nodes in zip(Split._fields, split, lists, strict=True):
         index = checks.node_ids(name, nodes, num_nodes)
-        if taken[index].any():
-            msg = (
-                f"{name} node {index[taken[index]][0]} is in another part of the split"
-            )
+        used = np.any(split, axis=(0, 1))[index]
+        if used.any():
+            msg = f"{name} node {index[used][0]} is in another part of the split"
             raise ValueError(msg)
-        mask = np.zeros((1, num_nodes), bool)
         mask[0, index] = True
-        taken |= mask[0]
-        masks.append(mask)
-    return Split(*masks)
+    return split

@@ -1,4 +1,4 @@
-"""What the paper's Table 3 states of a dataset, and what a loaded one has."""
+"""The paper's Table 3, and the same numbers of a loaded dataset."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from jaxtyping import Int
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.runtime import checks
 
-PIECE = 1 << 20  # edges compared at once
+CHUNK = 1 << 20  # edges compared at once
 
 
 class Published(NamedTuple):
-    """A row of Table 3; None where the paper states no single number."""
+    """A row of Table 3; None if the paper states no single number."""
 
     num_nodes: int | None
     num_edges: int | None
@@ -21,11 +21,11 @@ class Published(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """The same of a loaded dataset, and its edge homophily."""
+    """The numbers of Table 3 for a loaded dataset, and its edge homophily."""
 
     num_nodes: int
     num_edges: int  # under the dataset's own convention
-    num_features: int  # 0 if the files hold none
+    num_features: int  # 0 without features
     num_classes: int
     edge_homophily: float  # in [0, 1]; NaN for multi-label sets
 
@@ -57,22 +57,22 @@ def published(name: str) -> Published:
     """Return the row of the paper's Table 3.
 
     Raises:
-        ValueError: there is no dataset of that name.
+        ValueError: unknown name.
     """
     checks.one_of("dataset", name, TABLE_3)
     return TABLE_3[name]
 
 
 def statistics(dataset: Dataset) -> Statistics:
-    """Count what Table 3 counts, edges under ``dataset.edge_convention``.
+    """Return the numbers of Table 3, edges counted by ``dataset.edge_convention``.
 
-    "both": twice the undirected edges without loops and duplicates; "once": these
-    edges; "lines": what is stored, loops included. The homophily is the share of these
-    undirected edges whose ends have the same label, among those with both labels known.
+    "once": undirected edges without loops and duplicates; "both": twice as many;
+    "lines": all stored edges. The homophily is the share of undirected edges between
+    nodes of the same label, among those with two labels.
 
     Raises:
         ValueError: masked edges or labels.
-        TypeError: no data set.
+        TypeError: no dataset.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     checks.plain("edges", dataset.edges)
@@ -82,46 +82,44 @@ def statistics(dataset: Dataset) -> Statistics:
     codes *= dataset.num_nodes
     codes += np.maximum(senders, receivers)
     codes = codes[senders != receivers]
-    # What np.unique returns, which hashes and takes 50 times as long on Arxiv.
+    # As np.unique, which hashes and takes 50 times as long on Arxiv.
     codes.sort()
     codes = codes[np.concatenate([codes[:1] >= 0, codes[1:] != codes[:-1]])]
-    count = {
-        "both": 2 * codes.size,
-        "once": codes.size,
-        "lines": senders.size,
-    }[dataset.edge_convention]
+    counts = {"both": 2 * codes.size, "once": codes.size, "lines": senders.size}
+    num_edges = counts[dataset.edge_convention]
     homophily = np.nan
     if dataset.labels.ndim == 1:
         homophily = _homophily(codes, dataset.labels, dataset.num_nodes)
     features = dataset.features
     width = 0 if features is None else features.shape[1]  # pyright: ignore[reportOptionalSubscript]
-    return Statistics(dataset.num_nodes, count, width, dataset.num_classes, homophily)
+    sizes = (dataset.num_nodes, num_edges, width, dataset.num_classes)
+    return Statistics(*sizes, homophily)
 
 
 def _homophily(
     codes: Int[np.ndarray, " e"], labels: Int[np.ndarray, " n"], num_nodes: int
 ) -> float:
-    """Return the share of edges inside a class, a part of them at a time."""
-    num_same = num_known = 0
-    for start in range(0, codes.size, PIECE):
-        piece = codes[start : start + PIECE]
-        one, other = (labels[ends] for ends in np.divmod(piece, num_nodes))
-        known = (one >= 0) & (other >= 0)
-        num_known += int(known.sum())
-        num_same += int((known & (one == other)).sum())
-    return num_same / num_known if num_known else np.nan
+    """Return the share of labeled edges inside a class, in bounded memory."""
+    num_same = num_labeled = 0
+    for start in range(0, codes.size, CHUNK):
+        ends = np.divmod(codes[start : start + CHUNK], num_nodes)
+        one, other = (labels[nodes] for nodes in ends)
+        labeled = (one >= 0) & (other >= 0)
+        num_labeled += int(labeled.sum())
+        num_same += int((labeled & (one == other)).sum())
+    return num_same / num_labeled if num_labeled else np.nan
 
 
-def differing(dataset: Dataset) -> dict[str, tuple[int, int]]:
-    """Return what Table 3 states otherwise: name -> (here, there).
+def differences(dataset: Dataset) -> dict[str, tuple[int, int]]:
+    """Return the numbers that differ from Table 3: name -> (counted, published).
 
     Raises:
-        ValueError: there is no dataset of that name; masked edges or labels.
-        TypeError: no data set.
+        ValueError: unknown name; masked edges or labels.
+        TypeError: no dataset.
     """
-    here = statistics(dataset)
+    counted = statistics(dataset)._asdict()
     return {
-        name: (getattr(here, name), there)
-        for name, there in published(dataset.name)._asdict().items()
-        if there not in {None, getattr(here, name)}
+        name: (counted[name], number)
+        for name, number in published(dataset.name)._asdict().items()
+        if number not in {None, counted[name]}
     }

@@ -1,4 +1,4 @@
-"""Tables of numbers in text files, gzipped or not, parsed in bounded pieces."""
+"""Tables of numbers in text files, gzipped or not, parsed in bounded chunks."""
 
 import gzip
 import io
@@ -10,12 +10,14 @@ import numpy as np
 from jaxtyping import Num
 
 from gnnrp.datasets import raw_files
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.raw_files import File
 
 CHUNK = 1 << 20  # bytes of text parsed at once; no line is longer
 INTEGERS = b"0123456789-"
 FLOATS = INTEGERS + b"+.eEnaN"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NO_TABLE = "not every line has {} number(s)"
 
 
 def table(
@@ -31,37 +33,37 @@ def table(
     """Parse lines of numbers, gzipped or not.
 
     A byte order mark, blanks around numbers, any line ends and blank lines at the end
-    are ignored.
+    are ignored. The file is read once, so that it may be a pipe.
 
     Args:
-        file: to read, once, so that it may be a pipe.
-        num_columns: in every line; None takes the number of the first line.
+        file: to read.
+        num_columns: of every line; by default, that of the first line.
         floats: float32 (nan allowed) instead of int64.
         separators: each of these bytes separates two numbers.
-        header: the first line; None if there is none, empty if it may be anything.
-        max_rows: a file of many more lines is refused before it is read to its end.
-        copies: of the table, which the caller will need memory for.
+        header: the first line; None without a header, empty for any header.
+        max_rows: refuse a file of many more lines before its end.
+        copies: of the table that the caller makes, for the memory check.
 
     Raises:
-        ValueError: the text is anything but such lines, or does not fit in memory.
+        ValueError: other text, or a table that does not fit in memory.
     """
     dtype = np.float32 if floats else np.int64
     values: np.ndarray = np.empty((0, num_columns or 1), dtype)
     ended = False  # by a blank line
-    for lines in _tidy_lines(file, separators, header):
-        kept = lines.rstrip(b"\n")
-        if not kept:
+    for lines in _clean_lines(file, separators, header):
+        text = lines.rstrip(b"\n")
+        if not text:
             ended = True
             continue
         if num_columns is None:
-            num_columns = kept.partition(b"\n")[0].count(b",") + 1
+            num_columns = text.partition(b"\n")[0].count(b",") + 1
             values = np.empty((0, num_columns), dtype)
-        _require(not ended, num_columns)
-        ended = len(kept) < len(lines) - 1
+        require(not ended, _NO_TABLE.format(num_columns))
+        ended = len(text) < len(lines) - 1
         if max_rows is not None and len(values) > max_rows:
             msg = f"it holds more than {len(values)} lines, but {max_rows} are stated"
             raise ValueError(msg)
-        rows = _numbers(kept + b"\n", num_columns, dtype)
+        rows = _numbers(text + b"\n", num_columns, dtype)
         num_rows = len(values) + len(rows)
         size = values.nbytes + rows.nbytes
         file.reserve(size + copies * size, allocated=values.nbytes)
@@ -70,8 +72,10 @@ def table(
     return values
 
 
-def _tidy_lines(file: File, separators: bytes, header: bytes | None) -> Iterator[bytes]:
-    """Yield pieces of whole lines without blanks, with commas between the numbers.
+def _clean_lines(
+    file: File, separators: bytes, header: bytes | None
+) -> Iterator[bytes]:
+    """Yield chunks of whole lines without blanks, with commas between the numbers.
 
     Raises:
         ValueError: the first line is not the header, or there is none.
@@ -79,8 +83,8 @@ def _tidy_lines(file: File, separators: bytes, header: bytes | None) -> Iterator
     commas = bytes.maketrans(separators, b"," * len(separators))
     tabs = b"" if b"\t" in separators else b"\t"
     inner = re.compile(rb"(?<![ %b])[ %b]+(?=[,\n])|(?<=[,\n])[ %b]+" % ((tabs,) * 3))
-    with file.open() as opened:
-        for lines in _whole_lines(*_unpacked(opened, file)):
+    with file.open() as stream:
+        for lines in _whole_lines(*_unpack(stream, file)):
             lines = lines if separators == b"," else lines.translate(commas)
             if b" " in lines or (tabs and tabs in lines):
                 lines = inner.sub(b"", lines.lstrip(b" " + tabs))
@@ -97,12 +101,12 @@ def _tidy_lines(file: File, separators: bytes, header: bytes | None) -> Iterator
         raise ValueError(msg)
 
 
-def _unpacked(opened: io.BufferedReader, file: File) -> tuple[io.BufferedIOBase, int]:
-    """Return a stream of the text, and the bytes that it may have."""
-    if opened.peek(2)[:2] == b"\x1f\x8b":
-        unpacked: Any = gzip.GzipFile(fileobj=opened)
-        return unpacked, file.unpacked_limit()
-    return opened, raw_files.MAX_BYTES
+def _unpack(stream: io.BufferedReader, file: File) -> tuple[io.BufferedIOBase, int]:
+    """Return a stream of the text, and its largest allowed size in bytes."""
+    if stream.peek(2)[:2] == b"\x1f\x8b":
+        unpacked: Any = gzip.GzipFile(fileobj=stream)
+        return unpacked, file.max_unpacked()
+    return stream, raw_files.MAX_BYTES
 
 
 def _whole_lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes]:
@@ -111,16 +115,12 @@ def _whole_lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes]:
         if not total:
             block = block.removeprefix(BYTE_ORDER_MARK)
         total += len(block)
-        if total > limit:
-            msg = f"it unpacks to more than {limit} bytes"
-            raise ValueError(msg)
+        require(total <= limit, f"it unpacks to more than {limit} bytes")
         block = rest + block
         # A carriage return at the very end may be the first half of a line end.
         end = max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1)) + 1
         rest = block[end:]
-        if len(rest) > CHUNK:
-            msg = f"a line is longer than {CHUNK} bytes"
-            raise ValueError(msg)
+        require(len(rest) <= CHUNK, f"a line is longer than {CHUNK} bytes")
         if end:
             yield _with_newlines(block[:end])
     if rest:
@@ -128,35 +128,22 @@ def _whole_lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes]:
 
 
 def _with_newlines(block: bytes) -> bytes:
-    if b"\r" not in block:
-        return block
     return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _numbers(
     lines: bytes, num_columns: int, dtype: type
 ) -> Num[np.ndarray, "rows columns"]:
-    num_lines = lines.count(b"\n")
+    num_lines, error = lines.count(b"\n"), _NO_TABLE.format(num_columns)
     digits = INTEGERS if dtype is np.int64 else FLOATS
-    # Without the digits, only separators and line ends may remain: this finds short
-    # lines, blank lines and foreign characters in one pass.
+    # Without the digits, only separators and line ends may remain: one pass finds short
+    # lines, blank lines and foreign characters.
     skeleton = lines.translate(None, digits)
     # Its length first, since a first line of many columns claims a huge one.
-    _require(len(skeleton) == num_lines * num_columns, num_columns)
+    require(len(skeleton) == num_lines * num_columns, error)
     line = b"," * (num_columns - 1) + b"\n"
-    _require(skeleton == line * num_lines, num_columns)
+    require(skeleton == line * num_lines, error)
     blanks = lines.translate(bytes.maketrans(b",\n", b"  "))
     values = np.fromstring(blanks, dtype=dtype, sep=" ")
-    _require(values.size == num_lines * num_columns, num_columns)
+    require(values.size == num_lines * num_columns, error)
     return values.reshape(num_lines, num_columns)
-
-
-def _require(condition: bool, num_columns: int) -> None:
-    """Refuse text that is no table.
-
-    Raises:
-        ValueError: the condition does not hold.
-    """
-    if not condition:
-        msg = f"not every line has {num_columns} number(s)"
-        raise ValueError(msg)

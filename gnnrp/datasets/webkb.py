@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool
 
-from gnnrp.datasets import _validate, raw_files, text_tables
+from gnnrp.datasets import _validate, npz, raw_files, text_tables
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.types import Split
 
@@ -26,9 +27,9 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     """Read directed edges, binary features, labels and the ten public splits.
 
     Args:
-        folder: where the twelve files are.
+        folder: of the twelve files.
         name: texas, cornell or wisconsin.
-        max_bytes: limit of all that this process holds; see ``runtime.memory``.
+        max_bytes: memory limit of this process, see ``runtime.memory``.
 
     Raises:
         ValueError: a file is damaged, too large, or does not fit the others.
@@ -36,31 +37,26 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     Source: Pei et al. 2020.
     """
     split_files = [split_file(name, i) for i in range(NUM_SPLITS)]
-    content = raw_files.contents(folder, [EDGES, NODES, *split_files], max_bytes)
-    with raw_files.reading(folder / NODES, "Geom-GCN node"):
+    files = raw_files.stat_all(folder, [EDGES, NODES, *split_files], max_bytes)
+    with raw_files.format_errors(folder / NODES, "Geom-GCN node"):
         # node id, TAB, features with commas between, TAB, label
-        table = text_tables.table(
-            content[NODES], separators=b"\t,", header=b"", copies=1
-        )
+        table = text_tables.table(files[NODES], separators=b"\t,", header=b"", copies=1)
         table = table[np.argsort(table[:, 0])]
         if not np.array_equal(table[:, 0], np.arange(len(table))):
             msg = f"the node ids are not 0 to {len(table) - 1}, each once"
             raise ValueError(msg)
         labels, num_classes = _validate.class_ids(table[:, -1])
         features = _validate.features(table[:, 1:-1])
-    with raw_files.reading(folder / EDGES, "Geom-GCN edge"):
+    with raw_files.format_errors(folder / EDGES, "Geom-GCN edge"):
         pairs = text_tables.table(
-            content[EDGES], 2, separators=b"\t", header=b"", copies=1
+            files[EDGES], 2, separators=b"\t", header=b"", copies=1
         )
         edges = _validate.edges(pairs, len(labels))
-        if edges.shape[1] == 0:
-            msg = "it lists no edge"
-            raise ValueError(msg)
+        require(edges.shape[1] > 0, "it lists no edge")
     parts = []
     for file in split_files:
-        with raw_files.reading(folder / file, "Geom-GCN split"):
-            parts.append(_split(content[file]))
-            _validate.masks(parts[-1], labels)
+        with raw_files.format_errors(folder / file, "Geom-GCN split"):
+            parts.append(_validate.masks(_split(files[file]), labels))
     return Dataset(
         name=name,
         edges=edges,
@@ -71,20 +67,16 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
         splits=Split(*(np.concatenate(masks) for masks in zip(*parts, strict=True))),
         metric="accuracy",
         edge_convention="lines",
-        files=raw_files.digests(content),
+        files=raw_files.digests(files),
         folder=str(folder),
     )
 
 
-def _split(content: raw_files.File) -> Split:
-    arrays = raw_files.members(
-        content, {f"{part}_mask": ("bu", 1) for part in Split._fields}
-    )
+def _split(file: raw_files.File) -> Split:
+    arrays = npz.read(file, {f"{part}_mask": ("bu", 1) for part in Split._fields})
     return Split(*(_mask(arrays[f"{part}_mask"]) for part in Split._fields))
 
 
 def _mask(values: np.ndarray) -> Bool[np.ndarray, "1 n"]:
-    if not np.isin(values, (0, 1)).all():
-        msg = "a mask holds other numbers than 0 and 1"
-        raise ValueError(msg)
+    require(np.isin(values, (0, 1)).all(), "a mask holds other numbers than 0 and 1")
     return values.astype(bool)[None]

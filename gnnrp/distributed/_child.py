@@ -9,7 +9,7 @@ import time
 from multiprocessing import connection
 from typing import Any
 
-_NOISE = 1 << 16  # bytes kept of what libraries print
+_LONGEST_OUTPUT = 1 << 16  # bytes of libraries
 
 
 class Worker:
@@ -33,15 +33,15 @@ class Worker:
         )
         other.close()
         os.close(writes)
-        self._output: int | None = reads
-        self._noise, self._open = bytearray(), True
+        self._pipe: int | None = reads
+        self._output, self._open = bytearray(), True
         self._ended = False
         self.stopped_since: float | None = None
 
     def sources(self) -> list[Any]:
         """Return the pipes to wait for."""
-        found = [] if self._output is None else [self._output]
-        return [*found, self._link] if self._open else found
+        pipes = [] if self._pipe is None else [self._pipe]
+        return [*pipes, self._link] if self._open else pipes
 
     def send(self, content: Any) -> None:
         """Send it a message; ``poll`` reports if it has ended."""
@@ -54,54 +54,50 @@ class Worker:
             os.kill(self._process.pid, signal.SIGINT)
 
     def poll(self) -> list[tuple[str, Any]]:
-        """Return its messages, and "gone" where it has ended."""
-        ended = self._look()  # before its last messages are read
-        found = []
+        """Return its messages, and ("gone", reason) once it has ended."""
+        reason = self._wait()  # before its last messages are read
+        messages = []
         try:
             while self._open and self._link.poll():
-                found.append(self._link.recv())
+                messages.append(self._link.recv())
         except (EOFError, OSError):
             self._open = False
-        self._listen()
-        return [*found, ("gone", ended)] if ended else found
+        self._read()
+        return [*messages, ("gone", reason)] if reason else messages
 
     def close(self) -> str:
-        """End it, and return what it printed."""
+        """End it, and return the end of its output."""
         if not self._ended:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self._listen()
+        self._read()
         self._link.close()
-        if self._output is not None:
-            os.close(self._output)
-        return self._noise.decode(errors="replace").strip()
+        if self._pipe is not None:
+            os.close(self._pipe)
+        return self._output.decode(errors="replace").strip()
 
-    def _listen(self) -> None:
-        """Read the output of libraries, and keep its end."""
-        while self._output is not None and connection.wait([self._output], 0):
-            data = os.read(self._output, 1 << 16)
+    def _read(self) -> None:
+        while self._pipe is not None and connection.wait([self._pipe], 0):
+            data = os.read(self._pipe, 1 << 16)
             if not data:
-                os.close(self._output)
-                self._output = None
-            self._noise += data
-            del self._noise[:-_NOISE]
+                os.close(self._pipe)
+                self._pipe = None
+            self._output += data
+            del self._output[:-_LONGEST_OUTPUT]
 
-    def _look(self) -> str | None:
-        """Return how it ended, once; else None."""
+    def _wait(self) -> str | None:
+        """Return the reason of its end, once; note whether it is stopped."""
         if self._ended:
             return None
         options = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
         number, status = os.waitpid(self._process.pid, options)
         if not number:
             return None
-        if os.WIFSTOPPED(status):
-            self.stopped_since = time.monotonic()
-            return None
-        if os.WIFCONTINUED(status):
-            self.stopped_since = None
+        if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+            self.stopped_since = time.monotonic() if os.WIFSTOPPED(status) else None
             return None
         self._ended = True
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         if code >= 0:
-            return f"ended with status {code} (--debug shows what it printed)"
+            return f"ended with status {code} (--debug shows its output)"
         return f"was ended by {signal.Signals(-code).name}"

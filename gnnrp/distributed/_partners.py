@@ -1,8 +1,8 @@
 """Connections between the processes of one run: a star around the first of them.
 
-Messages are lines of JSON. Every process sends a heartbeat now and then, which a
-stopped partner does not. The first process collects values, passes on the reason of an
-end, and reports when all are done.
+Messages are lines of JSON. Every process sends heartbeats unless it is stopped. The
+first one collects values, passes on the reason of an end, and reports when all are
+done.
 """
 
 import contextlib
@@ -10,13 +10,14 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from multiprocessing import connection
 from typing import Any, NamedTuple
 
 from gnnrp.runtime import safe_text
 
 _LONGEST = 1 << 20  # bytes of a message
 _LONGEST_REASON = 500  # characters
-_TICK = 0.2  # seconds between two looks at signals and clocks
+_TICK = 0.2  # seconds between two checks of signals and clocks
 _FAREWELL = 2.0  # seconds for partners to read the last message
 AGAIN = "start all processes again, with --resume if there is a --folder"
 
@@ -29,7 +30,7 @@ class Hosts(NamedTuple):
     port: int  # of the first machine, where all meet
 
     def named(self, index: int) -> str:
-        """Return a process as it is named in a sentence."""
+        """Return the name of a process for a message."""
         return f"process {index} ({self.names[index][:80]})"
 
     @property
@@ -39,7 +40,7 @@ class Hosts(NamedTuple):
 
 
 class PartnerError(ValueError):
-    """A partner that is missing, silent, gone or different; the sentence names it."""
+    """A partner that is missing, silent, gone or different."""
 
 
 class Event(NamedTuple):
@@ -52,23 +53,23 @@ class Event(NamedTuple):
 class _Peer:
     """One connection."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        connection.settimeout(5)  # of sending; a stopped partner reads nothing
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket = connection
+    def __init__(self, opened: socket.socket) -> None:
+        opened.settimeout(5)  # of sending; a stopped partner reads nothing
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = opened
         self.heard = time.monotonic()
         self.open = True
         self.done = False
         self._unread = b""
 
     def send(self, kind: str, content: Any = None) -> None:
-        """Send a message; a broken connection shows when it is read."""
+        """Send a message; a broken connection is detected when it is read."""
         line = json.dumps({"kind": kind, "content": content}).encode() + b"\n"
         with contextlib.suppress(OSError):
             self.socket.sendall(line)
 
     def read(self) -> list[Event]:
-        """Return the messages that have come; close the connection at its end."""
+        """Return the messages received; close the connection at its end."""
         try:
             data = self.socket.recv(1 << 16)
         except TimeoutError:
@@ -76,11 +77,11 @@ class _Peer:
         except OSError:
             data = b""
         *lines, self._unread = (self._unread + data).split(b"\n")
-        found = [_event(line) for line in lines]
-        if not data or None in found or len(self._unread) > _LONGEST:
+        events = [_event(line) for line in lines]
+        if not data or None in events or len(self._unread) > _LONGEST:
             self.close()
         self.heard = time.monotonic()
-        return [event for event in found if event is not None]
+        return [event for event in events if event is not None]
 
     def close(self) -> None:
         """Close the connection."""
@@ -89,7 +90,7 @@ class _Peer:
 
 
 class Partners:
-    """The other processes of a run, as this one sees them."""
+    """Connections to the other processes of a run."""
 
     def __init__(
         self, hosts: Hosts, seconds: float, listener: socket.socket | None = None
@@ -98,18 +99,18 @@ class Partners:
 
         Args:
             hosts: of the run.
-            seconds: to wait for partners to start, and for a sign of life of each.
-            listener: of the first process, if it is open already.
+            seconds: to wait for partners to start, and for a message of each.
+            listener: socket of the first process, if it is open already.
 
         Raises:
-            PartnerError: the port is taken.
+            PartnerError: the port is in use.
         """
         self.hosts, self._seconds = hosts, seconds
         self._peers: dict[int, _Peer] = {}
         self._strangers: list[_Peer] = []
         self._values: dict[int, Any] = {}
         self._done = False
-        self._beaten = self._looked = time.monotonic()
+        self._beat = self._polled = time.monotonic()
         self._listener = listener
         if hosts.index == 0 and listener is None:
             self._listener = listen(hosts)
@@ -117,19 +118,19 @@ class Partners:
     def sockets(self) -> list[socket.socket]:
         """Return the sockets to wait for."""
         peers = [*self._peers.values(), *self._strangers]
-        found = [peer.socket for peer in peers if peer.open]
-        return found if self._listener is None else [*found, self._listener]
+        listener = [] if self._listener is None else [self._listener]
+        return [*(peer.socket for peer in peers if peer.open), *listener]
 
     def meet(self, stopped: Callable[[], bool]) -> None:
-        """Wait until all processes are here, or until ``stopped`` is true.
+        """Wait until all processes have connected, or until ``stopped`` is true.
 
         Raises:
-            PartnerError: some of them do not come, or are of another run.
+            PartnerError: some of them do not, or are of another run.
         """
         deadline = time.monotonic() + self._seconds
         if self.hosts.index > 0:
             self._reach(deadline, stopped)
-        while not stopped() and not self._met(deadline):
+        while not stopped() and not self._is_complete(deadline):
             _wait(self.sockets(), _TICK)
             for event in self.poll():
                 if event.kind == "end":
@@ -139,14 +140,10 @@ class Partners:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        self._tell("met")
+        self._send("met")
 
-    def _met(self, deadline: float) -> bool:
-        """Return whether all processes are here; the first one knows.
-
-        Raises:
-            PartnerError: it is too late.
-        """
+    def _is_complete(self, deadline: float) -> bool:
+        # Only the first process knows.
         if self.hosts.index > 0:
             return False
         missing = [i for i in range(1, len(self.hosts.names)) if i not in self._peers]
@@ -162,11 +159,7 @@ class Partners:
         return not missing
 
     def _reach(self, deadline: float, stopped: Callable[[], bool]) -> None:
-        """Connect to the first process.
-
-        Raises:
-            PartnerError: it does not answer.
-        """
+        # Connect to the first process.
         address, error = (self.hosts.names[0], self.hosts.port), None
         while not stopped():
             left = deadline - time.monotonic()
@@ -179,12 +172,12 @@ class Partners:
                 )
                 raise PartnerError(msg)
             try:
-                connection = socket.create_connection(address, timeout=min(left, 5))
+                opened = socket.create_connection(address, timeout=min(left, 5))
             except OSError as failed:
                 error = failed
                 time.sleep(min(left, _TICK))
                 continue
-            self._peers[0] = _Peer(connection)
+            self._peers[0] = _Peer(opened)
             hello = {"index": self.hosts.index, "hosts": list(self.hosts.names)}
             self._peers[0].send("hello", hello)
             return
@@ -192,79 +185,80 @@ class Partners:
     def poll(self) -> list[Event]:
         """Read messages, send heartbeats, and return events that concern the run.
 
-        A partner that is gone or silent is an "end".
+        A lost or silent partner causes an "end".
         """
         now = time.monotonic()
-        paused = now - self._looked > self._seconds / 2  # this process was stopped
-        self._looked, found = now, []
+        paused = now - self._polled > self._seconds / 2  # this process was stopped
+        self._polled, events = now, []
         ready = _wait(self.sockets(), 0)
         for index, peer in self._peers.items():
             if peer.open and peer.socket in ready:
                 for event in peer.read():
-                    found += self._understood(index, event)
+                    events += self._interpret(index, event)
                 if not peer.open and not peer.done:
-                    found.append(self._lost(index, "was killed or lost its connection"))
+                    how = "was killed or lost its connection"
+                    events.append(self._lost(index, how))
             elif paused:
                 peer.heard = now
             elif peer.open and now - peer.heard > self._seconds:
                 how = f"has been silent for {self._seconds:g} s (--partner-seconds)"
-                peer.heard = now  # open still: once it runs again, it reads why
-                found.append(self._lost(index, how))
-        if now - self._beaten > min(1.0, self._seconds / 5):
-            self._beaten = now
-            self._tell("beat")
-        return found + self._admitted(ready)
+                peer.heard = now  # still open: once it runs again, it reads the reason
+                events.append(self._lost(index, how))
+        if now - self._beat > min(1.0, self._seconds / 5):
+            self._beat = now
+            self._send("beat")
+        return events + self._accept(ready)
 
-    def _admitted(self, ready: list[Any]) -> list[Event]:
+    def _accept(self, ready: list[Any]) -> list[Event]:
         """Accept connections, and admit those of processes of this run."""
-        now, found = time.monotonic(), []
+        now, events = time.monotonic(), []
         if self._listener is not None and self._listener in ready:
             with contextlib.suppress(OSError):
                 self._strangers.append(_Peer(self._listener.accept()[0]))
         for stranger in list(self._strangers):
             if stranger.open and stranger.socket in ready:
-                found += self._greeted(stranger)
+                events += self._admit(stranger)
         self._strangers = [
             each
             for each in self._strangers
             if each.open and now - each.heard < self._seconds
         ]
-        return found
+        return events
 
     def gather(self, value: Any) -> None:
-        """Contribute a value; those of all processes come as the event "values"."""
+        """Send a value; the event "values" has those of all processes."""
         self._values[self.hosts.index] = value
         if self.hosts.index > 0:
-            self._tell("value", value)
+            self._send("value", value)
 
     def finish(self) -> None:
-        """Report that this process is done; once all are, the event "done" comes."""
+        """Report that this process is done; the event "done" follows once all are."""
         self._done = True
         if self.hosts.index > 0:
-            self._tell("done")
+            self._send("done")
 
     def settled(self) -> list[Event]:
-        """Return the events "values" and "done", if all processes contributed."""
+        """Return the events "values" and "done", if all processes have reported."""
         if self.hosts.index > 0:
             return []
-        found, count = [], len(self.hosts.names)
+        events, count = [], len(self.hosts.names)
         if len(self._values) == count:
             values = [self._values.pop(i) for i in range(count)]
-            found.append(Event("values", values))
+            events.append(Event("values", values))
         if self._done and all(peer.done for peer in self._peers.values()):
-            found.append(Event("done"))
-        for event in found:
-            self._tell(*event)
-        return found
+            events.append(Event("done"))
+        for event in events:
+            self._send(*event)
+        return events
 
     def interrupt(self, number: int) -> None:
         """Pass a signal on."""
-        self._tell("interrupt", number)
+        self._send("interrupt", number)
 
     def end(self, sentence: str | None) -> None:
         """Send the reason of the end, if any, and close all connections."""
         if sentence is not None:
-            self._tell("end", sentence)
+            self._send("end", sentence)
         peers = [each for each in self._peers.values() if each.open]
         for peer in peers:
             with contextlib.suppress(OSError):
@@ -281,7 +275,7 @@ class Partners:
         if self._listener is not None:
             self._listener.close()
 
-    def _greeted(self, stranger: _Peer) -> list[Event]:
+    def _admit(self, stranger: _Peer) -> list[Event]:
         """Admit a process of this run; refuse others."""
         hello = next(iter(stranger.read()), None)
         if hello is None:
@@ -308,16 +302,16 @@ class Partners:
             self._strangers.remove(stranger)
         return []
 
-    def _understood(self, index: int, event: Event) -> list[Event]:
+    def _interpret(self, index: int, event: Event) -> list[Event]:
         """Act on a message; return it if it concerns the run."""
         kind, content = event
-        if kind in {"end", "interrupt"}:
-            if self.hosts.index == 0:
-                self._tell(kind, content, besides=index)
+        if kind in {"end", "interrupt"} and self.hosts.index == 0:
+            self._send(kind, content, besides=index)
+        if kind == "end":
             reason = content if type(content) is str else "the run ended"
-            number = content if type(content) is int else 0
-            reason = safe_text.line(reason, _LONGEST_REASON)
-            return [Event(kind, reason if kind == "end" else number)]
+            return [Event(kind, safe_text.line(reason, _LONGEST_REASON))]
+        if kind == "interrupt":
+            return [Event(kind, content if type(content) is int else 0)]
         if self.hosts.index > 0 and kind in {"values", "met", "done"}:
             return [event]
         if kind == "value":
@@ -329,17 +323,17 @@ class Partners:
     def _lost(self, index: int, how: str) -> Event:
         return Event("end", f"{self.hosts.named(index)} {how}; {AGAIN}")
 
-    def _tell(self, kind: str, content: Any = None, besides: int | None = None) -> None:
+    def _send(self, kind: str, content: Any = None, besides: int | None = None) -> None:
         for index, peer in self._peers.items():
             if peer.open and index != besides:
                 peer.send(kind, content)
 
 
 def listen(hosts: Hosts | None) -> socket.socket:
-    """Return a socket that listens at the port of the hosts, or at a free one.
+    """Return a socket that listens on the port of the hosts, or on a free one.
 
     Raises:
-        PartnerError: the port is taken.
+        PartnerError: the port is in use.
     """
     port = 0 if hosts is None else hosts.port
     both = socket.has_dualstack_ipv6()
@@ -355,16 +349,14 @@ def listen(hosts: Hosts | None) -> socket.socket:
 
 
 def _wait(sockets: list[socket.socket], timeout: float) -> list[Any]:
-    """Return the sockets that can be read, after at most ``timeout`` seconds."""
-    from multiprocessing import connection
-
+    # The sockets that can be read.
     return connection.wait(sockets, timeout)
 
 
 def _event(line: bytes) -> Event | None:
-    """Return a message, None if it is none."""
+    # None if the line is not a message.
     try:
-        found = json.loads(line)
-        return Event(str(found["kind"]), found.get("content"))
+        message = json.loads(line)
+        return Event(str(message["kind"]), message.get("content"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

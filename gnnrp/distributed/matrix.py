@@ -1,13 +1,12 @@
-"""A sparse matrix whose rows are shared by the devices of a mesh, as a linear map.
+"""A sparse matrix whose rows are distributed over the devices of a mesh.
 
-Each device holds a range of rows, about as many entries as any other, and as many rows
-of what is multiplied. Before a hop it receives what it lacks: the rows that its entries
-name and others hold (its halo, in rounds of pairs), or simply all of them, whichever is
-less.
+Each device holds a range of rows of the matrix, with about as many entries as any
+other, and the same rows of its operand. Before a hop it receives the rows that its
+entries need (its halo, in rounds of pairs), or all rows if they are fewer.
 
-Rows are laid out with blanks, so that every device has as many (``partitioning``);
-``spread`` and ``collected`` lead there and back. ``residual.run`` takes such arrays as
-they are: its states stay where their rows are, on the devices of several processes too.
+Rows are padded with blanks to the same number per device (``partitioning``); ``spread``
+and ``collected`` convert operands and results. ``residual.run`` accepts such arrays,
+also over the devices of several processes.
 
     layout = layouts.balanced(adjacency, mesh.size)
     matrix = sharded.prepare(adjacency, layout, mesh)
@@ -35,21 +34,21 @@ EXCHANGES = ("auto", "halo", "gather")
 
 
 class Block(NamedTuple):
-    """What a part holds: a CSR matrix of its rows and what it receives, and to send."""
+    """A CSR matrix between the rows of a part and those it receives; rows to send."""
 
     data: Shaped[np.ndarray, " e"]
     indices: Int[np.ndarray, " e"]
     pointers: Int[np.ndarray, " m"]
-    width: int  # columns; the last is where zeros are stored that make parts alike
+    width: int  # columns; the last one holds the zeros that pad all parts alike
     send: Int[np.ndarray, " h"] | None  # see ``Matrix``
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Matrix:
-    """V -> A V for V in a layout, each device with its rows; made by ``prepare``."""
+    """V -> A V for V in a layout; made by ``prepare``."""
 
-    leaves: tuple[Shaped[Array, "p ..."], ...]  # of an ``sparse.Matrix`` a device
+    leaves: tuple[Shaped[Array, "p ..."], ...]  # of a ``sparse.Matrix`` per device
     send: Int[Array, "p h"] | None  # own rows by round; None: all go to all
     rounds: tuple[Round, ...] | None = dataclasses.field(metadata={"static": True})
     structure: Any = dataclasses.field(metadata={"static": True})  # of the leaves
@@ -81,41 +80,41 @@ class Matrix:
                 received = [jax.lax.all_gather(own, axis, tiled=True)]
             else:
                 received = [own, *_exchanged(own, send[0], self.rounds, axis)]
-            # The last column is where zeros are stored that make devices alike.
+            # The last column holds the zeros that pad all parts alike.
             received.append(jnp.zeros((1, own.shape[1]), own.dtype))
             return sparse.matmul(local, jnp.concatenate(received))
 
-        found = jax.shard_map(
+        result = jax.shard_map(
             product,
             mesh=self.mesh,
             in_specs=rows,
             out_specs=rows,
             check_vma=False,  # the sparse product has no rule for it
         )(self.leaves, self.send, columns)
-        return found[:, 0] if v.ndim == 1 else found
+        return result[:, 0] if v.ndim == 1 else result
 
 
 def prepare(
     adjacency: Any, layout: Layout, mesh: Mesh, *, exchange: str = "auto"
 ) -> Matrix:
-    """Lay a square matrix out for the devices of a mesh, once, on the host.
+    """Distribute a square matrix over the devices of a mesh, once, on the host.
 
     Args:
         adjacency: A, BCOO or scipy sparse.
-        layout: from ``balanced``, of as many parts as the mesh has devices.
+        layout: from ``partitioning``, of as many parts as the mesh has devices.
         mesh: of one axis.
-        exchange: "halo": what is lacked; "gather": all rows; "auto": what moves less.
+        exchange: "halo": needed rows; "gather": all rows; "auto": the fewer of them.
 
     Raises:
         ValueError: a mesh of several axes or of another size; an unknown exchange.
-        TypeError: no layout, no mesh, or no sparse matrix.
+        TypeError: not a layout, a mesh, or a sparse matrix.
     """
     checks.instance("layout", layout, Layout, "layouts.balanced makes one")
     checks.instance("mesh", mesh, Mesh, 'Mesh(jax.devices(), ("nodes",)) makes one')
     if mesh.devices.shape != (layout.parts,):
         msg = (
-            f"the mesh must have one axis of {layout.parts} devices, as the layout has "
-            f"parts, got {mesh.devices.shape}"
+            f"the mesh must have one axis of {layout.parts} devices, one for each "
+            f"part of the layout, got {mesh.devices.shape}"
         )
         raise ValueError(msg)
     made, rounds = blocks(adjacency, layout, exchange=exchange)
@@ -125,9 +124,9 @@ def prepare(
 def blocks(
     adjacency: Any, layout: Layout, *, exchange: str = "auto"
 ) -> tuple[list[Block], tuple[Round, ...] | None]:
-    """Return what each part holds, on the host: to be written, or to be assembled.
+    """Return the block of each part, on the host, and the rounds of their exchange.
 
-    And the rounds in which they exchange rows; None where all go to all.
+    The rounds are None if all rows go to all parts.
 
     Args:
         adjacency: see ``prepare``.
@@ -142,7 +141,7 @@ def blocks(
     halo = partitioning.halos_of_placed(csr, layout)
     others = (layout.parts - 1) * layout.rows
     gather = exchange == "gather" or (exchange == "auto" and halo.received >= others)
-    send = None if gather else _sent(halo, layout)
+    send = None if gather else _sent_rows(halo, layout)
     width = layout.rows + (others if gather else halo.received)
     starts = csr.indptr[:: layout.rows]
     most = int(np.diff(starts).max())
@@ -150,7 +149,7 @@ def blocks(
     for part in range(layout.parts):
         block = csr[part * layout.rows : (part + 1) * layout.rows]
         if not gather:
-            block.indices = _received(block.indices, halo, layout, part)
+            block.indices = _local_columns(block.indices, halo, layout, part)
             block.sort_indices()
         padded = _padded(block, width, most)
         made.append(Block(*padded, width + 1, None if send is None else send[part]))
@@ -163,10 +162,10 @@ def assemble(
     rounds: tuple[Round, ...] | None,
     mesh: Mesh,
 ) -> Matrix:
-    """Return the matrix whose parts are read where their device is, and only there.
+    """Return a matrix, of which each process reads the parts of its own devices.
 
     Args:
-        read: gives a part by its number, as ``blocks`` made it.
+        read: returns a block of ``blocks`` by its number.
         rows: of each part.
         rounds: see ``blocks``.
         mesh: of one axis, as many devices as parts.
@@ -176,7 +175,7 @@ def assemble(
     for part in own_parts(mesh):
         data, indices, pointers, width, sent = read(part)
         csr = scipy.sparse.csr_array((data, indices, pointers), (rows, width))
-        leaves[part], structure = jax.tree.flatten(sparse.as_stored(csr))
+        leaves[part], structure = jax.tree.flatten(sparse.from_csr(csr))
         send[part] = [] if sent is None else [sent]
     stacked = [
         joined({part: np.asarray(each[i])[None] for part, each in held.items()}, mesh)
@@ -189,7 +188,7 @@ def assemble(
 
 
 def own_parts(mesh: Mesh) -> list[int]:
-    """Return the parts whose devices are of this process."""
+    """Return the parts of the devices of this process."""
     here = jax.process_index()
     return [i for i, d in enumerate(mesh.devices.flat) if d.process_index == here]
 
@@ -197,12 +196,12 @@ def own_parts(mesh: Mesh) -> list[int]:
 def joined(
     held: dict[int, Shaped[np.ndarray, "..."]], mesh: Mesh, axis: int = 0
 ) -> Shaped[Array, "..."]:
-    """Return an array made of a block a part, from those of this process.
+    """Return an array of a block for each part, from those of this process.
 
     Args:
         held: blocks of one shape, by the number of the part.
         mesh: see ``assemble``.
-        axis: along which they follow each other.
+        axis: along which the blocks are concatenated.
     """
     shape = list(next(iter(held.values())).shape)
     rows = shape[axis]
@@ -222,18 +221,18 @@ def spread(
     fill: Any = 0,
     axis: int = 0,
 ) -> Shaped[Array, "..."]:
-    """Return values of all nodes in a layout, each device with its rows.
+    """Distribute values of all nodes over the devices of a mesh.
 
     Args:
-        layout: see ``balanced``.
+        layout: see ``prepare``.
         values: of all nodes.
         mesh: of as many devices as the layout has parts.
-        fill: of blank rows.
-        axis: of the nodes; masks of several splits have it last.
+        fill: value of blank rows.
+        axis: of the nodes; the last one for masks of several splits.
 
     Raises:
         ValueError: not a value for each node, or another number of devices.
-        TypeError: no layout.
+        TypeError: not a layout.
     """
     checks.instance("layout", layout, Layout, "layouts.balanced makes one")
     checks.plain("values", values)
@@ -258,11 +257,11 @@ def collected(
 ) -> Shaped[np.ndarray, "n ..."]:
     """Return the values of all nodes, in their own order, on the host.
 
-    Where several processes share the rows, every one gets all of them.
+    Each of several processes gets all of them.
 
     Raises:
         ValueError: another number of rows.
-        TypeError: no layout.
+        TypeError: not a layout.
     """
     checks.instance("layout", layout, Layout, "layouts.balanced makes one")
     checks.rows("placed", placed, layout.parts * layout.rows)
@@ -278,7 +277,7 @@ def _exchanged(
     rounds: tuple[Round, ...],
     axis: str,
 ) -> list[Float[Array, "h k"]]:
-    """Return what comes in each round."""
+    # The rows of each round.
     received, start = [], 0
     for pairs, rows in rounds:
         laid_out = own[send[start : start + rows]]
@@ -292,30 +291,30 @@ def _shared(mesh: Mesh, axis: int) -> NamedSharding:
 
 
 def _automatic(mesh: Mesh) -> Mesh:
-    """Return the mesh with axes whose shardings the compiler derives."""
+    # The compiler derives the shardings of its axes.
     return Mesh(mesh.devices, mesh.axis_names)
 
 
-def _received(
+def _local_columns(
     columns: Int[np.ndarray, " e"], halo: Halo, layout: Layout, part: int
 ) -> Int[np.ndarray, " e"]:
-    """Return where each column stands: among the own rows, or in what is received."""
-    place = np.zeros(layout.parts, np.int64)  # of what comes from each part
+    """Return columns among own and received rows."""
+    place = np.zeros(layout.parts, np.int64)  # of the first row from each part
     for (source, to), start in halo.starts.items():
         if to == part:
             place[source] = layout.rows + start
     foreign = np.concatenate(halo.needed[part])
     owner = foreign // layout.rows
     first = np.searchsorted(foreign, np.arange(layout.parts) * layout.rows)
-    stands = place[owner] + np.arange(len(foreign)) - first[owner]
-    found = columns - part * layout.rows
-    outside = (found < 0) | (found >= layout.rows)
-    found[outside] = stands[np.searchsorted(foreign, columns[outside])]
-    return found
+    received = place[owner] + np.arange(len(foreign)) - first[owner]
+    local = columns - part * layout.rows
+    outside = (local < 0) | (local >= layout.rows)
+    local[outside] = received[np.searchsorted(foreign, columns[outside])]
+    return local
 
 
-def _sent(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
-    """Return which of its rows each part sends, by round; blanks are the first one."""
+def _sent_rows(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
+    """Return the rows that each part sends, by round, padded with the first one."""
     send = np.zeros((layout.parts, halo.received), np.int32)
     for (source, to), start in halo.starts.items():
         rows = halo.needed[to][source] - source * layout.rows
@@ -326,7 +325,7 @@ def _sent(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
 def _padded(
     block: scipy.sparse.csr_array, width: int, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a matrix with as many entries as any: zeros of the last row and column."""
+    # Pad with zeros of the last row and column to the most entries of any part.
     pointers, missing = block.indptr.copy(), most - block.nnz
     pointers[-1] += missing
     return (

@@ -3,10 +3,14 @@
 import contextlib
 import math
 import os
+import secrets
 import socket
+import time
+from pathlib import Path
 from typing import Any
 
 from gnnrp.distributed._partners import Hosts
+from gnnrp.runtime import atomic_files, checkpoints
 
 PORT = 7117
 AUTO = "auto"
@@ -14,12 +18,12 @@ _HEARTBEAT = 100  # seconds of JAX's own, at least; ours come first
 
 
 def parse(hosts: str, host: int | None) -> Hosts:
-    """Read ``--hosts`` and ``--host``.
+    """Parse ``--hosts`` and ``--host``.
 
     Args:
         hosts: names of all machines, comma-separated, in the order of the parts, the
             first one ``name`` or ``name:port``.
-        host: the index of this one, from 0; found by this machine's name if None.
+        host: the index of this one, from 0; by the name of this machine if None.
 
     Raises:
         ValueError: an invalid name or port, or an index out of range.
@@ -36,11 +40,20 @@ def parse(hosts: str, host: int | None) -> Hosts:
             f"{hosts[:80]!r}"
         )
         raise ValueError(msg)
-    index = _own(names) if host is None else host
-    if not 0 <= index < len(names):
-        msg = f"--host must be one of 0 to {len(names) - 1}, got {index}"
+    if host is None:
+        own = socket.gethostname()
+        indices = [i for i, x in enumerate(names) if x in {own, own.split(".")[0]}]
+        if len(indices) != 1:
+            msg = (
+                f"this machine is called {own}, which is {len(indices)} of --hosts; "
+                "pass its index by --host, from 0"
+            )
+            raise ValueError(msg)
+        (host,) = indices
+    if not 0 <= host < len(names):
+        msg = f"--host must be one of 0 to {len(names) - 1}, got {host}"
         raise ValueError(msg)
-    return Hosts(names, index, port)
+    return Hosts(names, host, port)
 
 
 def join(hosts: Hosts, port: int, seconds: float) -> None:
@@ -67,7 +80,7 @@ def join_automatically(port: int, seconds: float) -> Hosts:
     """Start JAX's distributed runtime as Slurm, Open MPI or a cloud describes it.
 
     Args:
-        port: where this process listens for the others, if it is the first.
+        port: on which this process listens for the others, if it is the first.
         seconds: to wait for partners.
 
     Raises:
@@ -88,21 +101,21 @@ def join_automatically(port: int, seconds: float) -> Hosts:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nothing listens at."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return found.getsockname()[1]
+    """Return a free port of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
 
 
 def _initialize(seconds: float, remedy: str, **settings: Any) -> None:
     import jax
 
-    patience = math.ceil(seconds)
+    timeout = math.ceil(seconds)
     try:
         jax.distributed.initialize(
             **settings,
-            initialization_timeout=patience,
-            heartbeat_timeout_seconds=max(_HEARTBEAT, 3 * patience),
+            initialization_timeout=timeout,
+            heartbeat_timeout_seconds=max(_HEARTBEAT, 3 * timeout),
         )
     except (RuntimeError, ValueError) as error:
         reason = (str(error) or repr(error)).splitlines()[0]
@@ -110,24 +123,7 @@ def _initialize(seconds: float, remedy: str, **settings: Any) -> None:
         raise ValueError(msg) from error
 
 
-def _own(names: tuple[str, ...]) -> int:
-    """Return the index of this machine's name.
-
-    Raises:
-        ValueError: none, or several.
-    """
-    own = socket.gethostname()
-    found = [i for i, name in enumerate(names) if name in {own, own.split(".")[0]}]
-    if len(found) != 1:
-        msg = (
-            f"this machine is called {own}, which is {len(found)} of --hosts; pass its "
-            "index by --host, from 0"
-        )
-        raise ValueError(msg)
-    return found[0]
-
-
-def differing(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
+def difference(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
     """Describe the first difference between the settings of processes, if any."""
     for i, other in enumerate(values):
         for name, value in values[0].items():
@@ -142,7 +138,7 @@ def differing(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
 class SharedFolder:
     """A file that the first process writes and all others must see."""
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Path) -> None:
         """Do not write it yet."""
         self._folder = folder
         self._token: str | None = None
@@ -153,10 +149,6 @@ class SharedFolder:
         Raises:
             OSError: the folder cannot be written.
         """
-        import secrets
-
-        from gnnrp.runtime import atomic_files, checkpoints
-
         checkpoints.prepare(self._folder)
         self._token = f".{secrets.token_hex(8)}"
         atomic_files.write(self._folder / self._token, b"")
@@ -170,11 +162,9 @@ class SharedFolder:
 
     def sees(self, token: str, seconds: float) -> bool:
         """Return whether the file is there; network folders may take a while."""
-        import time
-
         deadline = time.monotonic() + seconds
         while True:
-            # A listing is read anew where a missing name may be cached.
+            # A listing is read anew, but a missing name may be cached.
             with contextlib.suppress(OSError):
                 if token in os.listdir(self._folder):
                     return True

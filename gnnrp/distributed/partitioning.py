@@ -1,7 +1,7 @@
-"""Which nodes each part of a graph holds, and what it lacks at a hop.
+"""Layouts of the nodes of a graph in parts, and the halo of each part at a hop.
 
-A layout gives every part as many rows; where it has fewer nodes, some are blank. A
-blank row is a node without edges, in no mask.
+A layout gives every part the same number of rows. Parts with fewer nodes have blank
+rows: nodes without edges, in no mask.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from gnnrp.sparse import ordering
 
 
 class Layout(NamedTuple):
-    """Where each node stands: ``parts`` ranges of ``rows`` rows, some of them blank."""
+    """The row of each node in ``parts`` ranges of ``rows`` rows, some of them blank."""
 
     place: Int[np.ndarray, " n"]
     rows: int
@@ -25,31 +25,31 @@ class Layout(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What some parts send at one time, each to one other."""
+    """Rows that parts send at the same time, each to one other part."""
 
     pairs: tuple[tuple[int, int], ...]  # (from, to), no part twice on a side
-    rows: int  # of each pair: as many as the largest of these has to send
+    rows: int  # of each pair, those of the largest one
 
 
 class Halo(NamedTuple):
-    """What each part lacks, in the rows of a layout, and how it gets there."""
+    """Rows of a layout that each part needs from others, and their exchange."""
 
-    needed: list[list[Int[np.ndarray, " h"]]]  # by part, of each part: its rows
+    needed: list[list[Int[np.ndarray, " h"]]]  # rows by receiving and sending part
     rounds: tuple[Round, ...]
 
     @property
     def received(self) -> int:
-        """Rows for which each part makes room at a hop, padding included."""
+        """Number of rows that each part receives at a hop, with padding."""
         return sum(each.rows for each in self.rounds)
 
     @property
     def starts(self) -> dict[tuple[int, int], int]:
-        """Where the rows of each pair begin in all that are sent, and received."""
-        found, start = {}, 0
+        """Index of the first row of each pair among all that are sent and received."""
+        starts, start = {}, 0
         for pairs, rows in self.rounds:
-            found |= dict.fromkeys(pairs, start)
+            starts |= dict.fromkeys(pairs, start)
             start += rows
-        return found
+        return starts
 
 
 def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
@@ -57,8 +57,8 @@ def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
 
     Args:
         adjacency: A, BCOO or scipy sparse.
-        parts: devices.
-        reorder: put neighbors near each other first (reverse Cuthill-McKee), so that
+        parts: number of devices.
+        reorder: place neighbors near each other first (reverse Cuthill-McKee), so that
             ranges have small borders; needs a symmetric pattern.
 
     Raises:
@@ -70,7 +70,7 @@ def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
     checks.square("the adjacency", csr)
     num_nodes = csr.shape[0]
     parts = checks.count("parts", parts, 1, num_nodes)
-    order = ordering.closer(csr, True, "bcsr") if reorder else None
+    order = ordering.locality_order(csr, True, "bcsr") if reorder else None
     nodes = np.arange(num_nodes) if order is None else np.asarray(order[0])
     work = np.cumsum(np.diff(csr.indptr)[nodes] + 1)  # a row is work, even if empty
     first = np.arange(1, parts)
@@ -88,17 +88,17 @@ def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
 
 
 def from_parts(part: Int[np.ndarray, " n"], num_parts: int) -> Layout:
-    """Return the layout in which each node stands in the part that is named for it.
+    """Return the layout of a partition.
 
-    Within a part nodes keep their order. A part may be empty: it is blank.
+    Within a part nodes keep their order. A part may be empty.
 
     Args:
-        part: of each node, from 0 on; what METIS and other partitioners return.
-        num_parts: devices.
+        part: of each node, from 0, as METIS and other partitioners return it.
+        num_parts: number of devices.
 
     Raises:
-        ValueError: no node or no part, or a node in a part that is not there.
-        TypeError: parts that are not numbered.
+        ValueError: no node or no part, or a part out of range.
+        TypeError: parts that are not numbers.
 
     Example:
         >>> from_parts(np.array([1, 0, 1, 1]), 2)
@@ -113,29 +113,29 @@ def from_parts(part: Int[np.ndarray, " n"], num_parts: int) -> Layout:
     rows = int(sizes.max())
     checks.int32_indexable(num_parts * rows, 0)
     nodes = np.argsort(part, kind="stable")
-    before = np.repeat(np.cumsum(sizes) - sizes, sizes)  # nodes of parts before
+    before = np.repeat(np.cumsum(sizes) - sizes, sizes)  # nodes of earlier parts
     place = np.empty(len(part), np.int64)
     place[nodes] = part[nodes] * rows + np.arange(len(part)) - before
     return Layout(place, rows, num_parts)
 
 
-def rounds(lacked: Int[np.ndarray, "p p"]) -> tuple[Round, ...]:
-    """Return when each pair of parts exchanges its rows, so that little is padding.
+def rounds(needed: Int[np.ndarray, "p p"]) -> tuple[Round, ...]:
+    """Return the rounds in which pairs of parts exchange rows, with little padding.
 
-    A round takes as long as its largest pair, and every part makes room for as many
-    rows. So that large pairs meet large ones, each round is the matching of greatest
-    sum of squares among the pairs that are left. The rows of all rounds are never fewer
-    than the most that one part lacks or sends; on Arxiv, in 2 to 64 parts, at most 1.3
-    times as many (``experiments.partition.study``).
+    A round takes as long as its largest pair, and every part receives as many rows. To
+    match large pairs with large ones, each round is the matching of greatest sum of
+    squares among the remaining pairs. The rows of all rounds are at least the most that
+    one part needs or sends; on Arxiv, in 2 to 64 parts, at most 1.3 times as many
+    (``experiments.partition.study``).
 
     Args:
-        lacked: how many rows each part (first axis) takes from each (second axis).
+        needed: number of rows that each part (first axis) needs from each (second).
 
     Example:
         >>> rounds(np.array([[0, 9, 1], [8, 0, 1], [1, 1, 0]]))[0]
         Round(pairs=((1, 0), (0, 1)), rows=9)
     """
-    left = np.array(lacked, np.float64)
+    left = np.array(needed, np.float64)
     found = []
     while left.any():
         to, source = scipy.optimize.linear_sum_assignment(left**2, maximize=True)
@@ -147,27 +147,27 @@ def rounds(lacked: Int[np.ndarray, "p p"]) -> tuple[Round, ...]:
 
 
 def exchanges(rounds: tuple[Round, ...] | None, num_parts: int) -> set[tuple[int, int]]:
-    """Return the pairs of parts that exchange rows, the lesser one first."""
+    """Return the pairs of parts that exchange rows, in ascending order."""
     if rounds is None:
         return {(p, q) for q in range(num_parts) for p in range(q)}
     both = ((source, to) for pairs, _ in rounds for source, to in pairs)
     return {(min(pair), max(pair)) for pair in both}
 
 
-def parsed_rounds(given: Any, num_parts: int) -> tuple[Round, ...] | None:
-    """Return rounds from JSON; None: all rows go to all.
+def parse_rounds(values: Any, num_parts: int) -> tuple[Round, ...] | None:
+    """Return rounds from JSON; None: all rows go to all parts.
 
     Raises:
         ValueError: a part that does not exist, is twice on a side, or its own partner.
-        TypeError: no pairs of numbers.
+        TypeError: not pairs of numbers.
     """
-    if given is None:
+    if values is None:
         return None
-    if type(given) is not list:
-        msg = f"rounds is {checks.shown(given)}"
+    if type(values) is not list:
+        msg = f"rounds is {checks.shown(values)}"
         raise ValueError(msg)
-    found = tuple(Round(tuple(map(tuple, pairs)), rows) for pairs, rows in given)
-    for pairs, rows in found:
+    parsed = tuple(Round(tuple(map(tuple, pairs)), rows) for pairs, rows in values)
+    for pairs, rows in parsed:
         sides = list(zip(*pairs, strict=True))
         numbers = {rows, *(part for side in sides for part in side)}
         fits = (
@@ -181,11 +181,11 @@ def parsed_rounds(given: Any, num_parts: int) -> tuple[Round, ...] | None:
         if not fits:
             msg = f"rounds do not pair {num_parts} parts: {checks.shown(pairs)}"
             raise ValueError(msg)
-    return found
+    return parsed
 
 
 def halos(adjacency: Any, layout: Layout) -> Halo:
-    """Return the rows that each part takes from each other at a hop."""
+    """Return the rows that each part needs from each other at a hop."""
     return halos_of_placed(placed(adjacency, layout), layout)
 
 
@@ -194,14 +194,14 @@ def placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
 
     Raises:
         ValueError: a matrix of another size.
-        TypeError: no layout, or no sparse matrix.
+        TypeError: not a layout, or not a sparse matrix.
     """
     checks.instance("layout", layout, Layout, "layouts.balanced makes one")
     coo = sparse.to_scipy(adjacency).tocoo()
-    coo.eliminate_zeros()  # which would be neighbors that a part lacks
+    coo.eliminate_zeros()  # which would be neighbors that a part needs
     num_nodes = len(layout.place)
     if coo.shape != (num_nodes, num_nodes):
-        msg = f"the layout is of {num_nodes} nodes, the matrix of shape {coo.shape}"
+        msg = f"the layout has {num_nodes} nodes, the matrix shape {coo.shape}"
         raise ValueError(msg)
     size = layout.parts * layout.rows
     where = (layout.place[coo.row], layout.place[coo.col])
@@ -211,7 +211,7 @@ def placed(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
 
 
 def halos_of_placed(csr: scipy.sparse.csr_array, layout: Layout) -> Halo:
-    """Return the same from the matrix between the rows of the layout."""
+    """Return ``halos`` from the matrix of ``placed``."""
     borders = np.arange(layout.parts + 1) * layout.rows
     needed = []
     for part in range(layout.parts):

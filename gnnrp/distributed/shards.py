@@ -1,8 +1,7 @@
-"""A graph cut into parts on disk, each read by the process that computes with it.
+"""A partitioned graph on disk, with one part for each device.
 
-``write`` cuts a data set once, on one machine. ``read`` gives every process, of however
-many that JAX's distributed runtime joins, the rows of its own devices. There is one
-device a part.
+``write`` partitions a data set once, on one machine. ``read`` returns the rows of its
+own devices to every process that JAX's distributed runtime joins.
 """
 
 from collections.abc import Callable
@@ -16,8 +15,7 @@ from jaxtyping import Int
 
 from gnnrp import datasets, graph
 from gnnrp.datasets import Dataset
-from gnnrp.distributed import _files, _part_nodes, partitioning
-from gnnrp.distributed import borders as _borders
+from gnnrp.distributed import _files, _part_checks, partitioning
 from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed.partitioning import Layout, Round
 from gnnrp.runtime import checks
@@ -25,7 +23,7 @@ from gnnrp.types import Split
 
 
 class Shards(NamedTuple):
-    """A graph over the devices of a mesh, and what is known of its nodes."""
+    """A graph over the devices of a mesh, with targets and splits of its nodes."""
 
     name: str
     metric: str
@@ -43,28 +41,26 @@ def write(
     *,
     part: Int[np.ndarray, " n"] | None = None,
     exchange: str = "auto",
-    reorder: bool = True,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Cut a data set into parts of about as many entries; return what they hold.
+    """Write the parts of a data set, and return their table of contents.
 
-    An unfinished folder is none, and is written anew.
+    An unfinished folder is overwritten.
 
     Args:
-        folder: new or empty; a file for each part.
+        folder: new or empty.
         dataset: see ``datasets.load``; features are left out.
-        num_parts: devices that will share it.
-        part: of each node, from 0 on, as METIS and other partitioners return it; if
-            left out, ranges of about as many entries, see ``partitioning.balanced``.
+        num_parts: number of devices that will share it.
+        part: of each node, from 0, as METIS and other partitioners return it; by
+            default, ranges of about as many entries, see ``partitioning.balanced``.
         exchange: see ``matrix.prepare``.
-        reorder: see ``partitioning.balanced``; without effect if ``part`` is given.
-        progress: called with what is being done, how far it is, and of how much.
+        progress: called with (stage, done, total).
 
     Raises:
         OSError: the folder cannot be written.
-        ValueError: a folder that holds something; more parts than nodes; a part that
-            is not among them, or not one for each node.
-        TypeError: no data set; parts that are not numbered.
+        ValueError: a folder that is not empty; more parts than nodes; parts out of
+            range, or not one for each node.
+        TypeError: not a data set; parts that are not numbers.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     num_parts = checks.count("parts", num_parts, 1, dataset.num_nodes)
@@ -73,28 +69,27 @@ def write(
     if part is not None:
         part = checks.labels("part", part, dataset.num_nodes)
         layout = partitioning.from_parts(part, num_parts)
-
-    def told(what: str, done: int, total: int) -> None:
-        if progress:
-            progress(what, done, total)
+    report = progress or (lambda *_: None)
 
     with _files.writing(folder):
-        told("order of nodes", 0, 1)
+        report("order of nodes", 0, 1)
         adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
         if layout is None:
-            layout = partitioning.balanced(adjacency, num_parts, reorder=reorder)
+            layout = partitioning.balanced(adjacency, num_parts)
         blocks, rounds = sharded.blocks(adjacency, layout, exchange=exchange)
         targets = datasets.targets(dataset)
         digests, sums, borders = [], [], {}
         for i, block in enumerate(blocks):
-            told("parts", i, num_parts)
+            report("parts", i, num_parts)
             nodes = np.flatnonzero(layout.place // layout.rows == i)
             here = layout.place[nodes] - i * layout.rows
-            known = _known(layout.rows, here, nodes, targets, dataset.splits)
-            digests.append(_files.write_part(folder, i, block, known))
-            sums.append(_part_nodes.sums(nodes))
-            found = _borders.digests(block, i, num_parts, layout.rows, rounds)
-            borders |= {_files.border(i, other): x for other, x in found.items()}
+            of_nodes = _of_nodes(layout.rows, here, nodes, targets, dataset.splits)
+            digests.append(_files.write_part(folder, i, block, of_nodes))
+            sums.append(_part_checks.node_sums(nodes))
+            sides = _part_checks.border_digests(
+                block, i, num_parts, layout.rows, rounds
+            )
+            borders |= {_files.border(i, other): x for other, x in sides.items()}
         table = {
             "dataset": dataset.name,
             "metric": dataset.metric,
@@ -105,7 +100,7 @@ def write(
             "num_splits": len(np.atleast_2d(dataset.splits.train)),
             "rows": layout.rows,
             "entries": [int(block.pointers[-1]) for block in blocks],
-            "rows_moved_a_hop": _moved(layout, rounds),
+            "rows_moved_a_hop": _num_moved(layout, rounds),
             "rounds": rounds,
             "parts": digests,
             "node_sums": sums,
@@ -115,28 +110,28 @@ def write(
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Return the table of contents of a folder that ``write`` made.
+    """Return the table of contents of a folder from ``write``.
 
     Raises:
-        ValueError: there is none, or it is damaged or of another version.
+        ValueError: it is missing, damaged or of another version.
     """
     return _files.read_table(Path(folder))
 
 
 def read(folder: Path) -> Shards:
-    """Return the graph over all devices of all processes, each with its rows.
+    """Return the graph over all devices of all processes.
 
     Raises:
-        ValueError: another number of devices than of parts; a part that is damaged.
+        ValueError: the numbers of devices and parts differ; a damaged part.
     """
     folder, table = Path(folder), contents(folder)
     devices = jax.devices()
     if len(devices) != len(table["parts"]):
         msg = (
-            f"{str(folder)!r} is of {len(table['parts'])} parts, and there are "
-            f"{len(devices)} device(s) in {jax.process_count()} process(es); it takes "
-            "one device a part: name --hosts, or, to try it on the processors of one "
-            f"machine, set JAX_NUM_CPU_DEVICES={len(table['parts'])}"
+            f"{str(folder)!r} has {len(table['parts'])} parts, and there are "
+            f"{len(devices)} device(s) in {jax.process_count()} process(es); each part "
+            "needs a device: set --hosts, or, to try it on the processors of one "
+            f"machine, JAX_NUM_CPU_DEVICES={len(table['parts'])}"
         )
         raise ValueError(msg)
     mesh = Mesh(np.array(devices), ("nodes",))
@@ -148,7 +143,7 @@ def read(folder: Path) -> Shards:
     )
 
     def over(name: str, axis: int) -> jax.Array:
-        blocks = {part: known[name] for part, (_, known) in own.items()}
+        blocks = {part: of_nodes[name] for part, (_, of_nodes) in own.items()}
         return sharded.joined(blocks, mesh, axis)
 
     return Shards(
@@ -162,24 +157,24 @@ def read(folder: Path) -> Shards:
     )
 
 
-def _known(
+def _of_nodes(
     rows: int, here: np.ndarray, nodes: np.ndarray, targets: np.ndarray, splits: Split
 ) -> dict[str, np.ndarray]:
-    """Return what is known of the nodes of a part, in its rows; -1 is no node."""
+    """Return ids, targets and masks of the rows of a part; a blank row has id -1."""
     ids = np.full(rows, -1, np.int64)
     ids[here] = nodes
     y = np.zeros((rows, targets.shape[1]), np.float32)
     y[here] = targets[nodes]
-    found = {"nodes": ids, "targets": y}
+    arrays = {"nodes": ids, "targets": y}
     for name, masks in splits._asdict().items():
         masks = np.atleast_2d(masks)
-        found[name] = np.zeros((len(masks), rows), bool)
-        found[name][:, here] = masks[:, nodes]
-    return found
+        arrays[name] = np.zeros((len(masks), rows), bool)
+        arrays[name][:, here] = masks[:, nodes]
+    return arrays
 
 
-def _moved(layout: Layout, rounds: tuple[Round, ...] | None) -> int:
-    """Return how many rows change their device at a hop, padding included."""
+def _num_moved(layout: Layout, rounds: tuple[Round, ...] | None) -> int:
+    # Rows that change their device at a hop, with padding.
     if rounds is None:
         return layout.parts * (layout.parts - 1) * layout.rows
     return sum(len(each.pairs) * each.rows for each in rounds)

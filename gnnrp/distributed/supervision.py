@@ -1,4 +1,4 @@
-"""The process that watches a worker and its partners, and ends a run of several."""
+"""The process that watches a worker and its partners, and ends the run of all."""
 
 import contextlib
 import signal
@@ -12,33 +12,35 @@ from typing import Any
 from gnnrp.distributed import _partners, multihost
 from gnnrp.distributed._child import Worker
 from gnnrp.distributed._partners import AGAIN, Event, Hosts, PartnerError, Partners
-from gnnrp.runtime import streams
+from gnnrp.runtime import interrupts, streams
 
-_TICK = 0.2  # seconds between two looks at signals and clocks
+_TICK = 0.2  # seconds between two checks of signals and clocks
 _GRACE, _SHORT_GRACE = 5.0, 1.0  # seconds for the cause of a failure to show
 _WAITS = {"SIGKILL": 0.0, "SIGABRT": _GRACE}
 
 
 def run(
-    command: Any, hosts: str, host: int | None, progress: Callable[[int, int], None]
+    command: Any,
+    hosts: str,
+    host: int | None,
+    progress: Callable[[str, int, int], None],
 ) -> Any:
-    """Run a command in a worker, in step with those of the other machines.
+    """Run a command in a worker, together with those of the other machines.
 
     Args:
-        command: has ``prepare_shards``, ``compute_shards``, ``folder``, ``debug`` and
+        command: with ``prepare_shards``, ``compute_shards``, ``folder``, ``debug`` and
             ``partner_seconds``.
         hosts: names of all machines, or "auto".
         host: the index of this one.
-        progress: called with (done, total) in the first process.
+        progress: called with (stage, done, total) in the first process.
 
     Returns:
         The result of ``compute_shards`` in the first process, None in all others.
 
     Raises:
-        ValueError: flags that do not serve; a partner that is missing, silent or gone;
-            an error of a worker.
-        KeyboardInterrupt: on Ctrl-C in any of the processes.
-        SystemExit: on SIGTERM in any of them, with status 143.
+        ValueError: invalid flags; a partner that is missing, silent or gone; an error
+            of a worker.
+        KeyboardInterrupt: on Ctrl-C or SIGTERM in any of the processes.
     """
     if hosts == multihost.AUTO and host is not None:
         msg = f"--host does not apply to --hosts auto, got {host}; leave it out"
@@ -51,7 +53,7 @@ def run(
             result = supervisor.supervise()
             succeeded = True
         finally:
-            supervisor.close(show_noise=succeeded or command.debug)
+            supervisor.close(show_output=succeeded or command.debug)
     return result
 
 
@@ -63,14 +65,14 @@ class Supervisor:
         command: Any,
         hosts: Hosts | None,
         signals: list[int],
-        progress: Callable[[int, int], None],
+        progress: Callable[[str, int, int], None],
     ) -> None:
         """Listen for partners; start nothing yet.
 
         Args:
             command: see ``run``.
-            hosts: None until the worker finds them.
-            signals: grows with the signals that this process receives.
+            hosts: None if the worker has yet to find them.
+            signals: list of the signals that this process receives.
             progress: see ``run``.
         """
         self._command, self._seconds = command, command.partner_seconds
@@ -78,10 +80,10 @@ class Supervisor:
         self._listener = _partners.listen(None) if hosts is None else None
         self._partners = Partners(hosts, self._seconds) if hosts else None
         self._worker: Worker | None = None
-        self._told: str | None = None  # to partners, why the run ends
+        self._reason: str | None = None  # of the end, for partners
         self._deadline = float("inf")  # for the worker
-        self._interrupted, self._kept = 0, ""
-        self._fault: str | None = None  # which may have its cause in a partner
+        self._interrupted = 0  # the signal
+        self._fault: str | None = None  # of the worker, or caused by a partner
         self._result: Any = None
         self._has_result = self._finished = False
 
@@ -101,49 +103,44 @@ class Supervisor:
         while not self._finished:
             sockets = self._partners.sockets() if self._partners else []
             connection.wait([*worker.sources(), *sockets], _TICK)
-            self._heed_signals()
+            self._handle_signals()
             for kind, content in worker.poll():
-                self._hear_worker(kind, content)
+                self._handle_worker(kind, content)
             if self._partners is not None:
                 for event in [*self._partners.poll(), *self._partners.settled()]:
-                    self._hear_partner(event)
-            self._heed_clock(worker)
+                    self._handle_partner(event)
+            self._check_clock(worker)
         return self._result if self._is_first() else None
 
-    def close(self, *, show_noise: bool) -> None:
+    def close(self, *, show_output: bool) -> None:
         """End the worker and all connections."""
         if self._partners is not None:
-            self._partners.end(self._told)
+            self._partners.end(self._reason)
         if self._listener is not None:
             self._listener.close()
         if self._worker is not None:
-            noise = self._worker.close()
-            for line in noise.splitlines() if show_noise else ():
+            output = self._worker.close()
+            for line in output.splitlines() if show_output else ():
                 streams.tell(line)
 
     def _is_first(self) -> bool:
         return self._hosts is not None and self._hosts.index == 0
 
     def _own_name(self) -> str:
-        if self._hosts is None:
-            return "a process"
-        return self._hosts.named(self._hosts.index)
+        hosts = self._hosts
+        return "a process" if hosts is None else hosts.named(hosts.index)
 
     def _meet(self, partners: Partners) -> None:
-        """Wait for the others to start.
-
-        Raises:
-            PartnerError: they do not.
-        """
+        # Wait for the others to start.
         try:
             partners.meet(lambda: bool(self._signals))
         except PartnerError as error:
-            self._told = str(error)
+            self._reason = str(error)
             raise
-        self._heed_signals()
+        self._handle_signals()
 
-    def _heed_signals(self) -> None:
-        """Pass signals on to the worker and the partners; obey the second at once."""
+    def _handle_signals(self) -> None:
+        # The second signal ends the run at once.
         if not self._signals or self._interrupted:
             if len(self._signals) > 1:
                 self._deadline = 0
@@ -158,18 +155,11 @@ class Supervisor:
             return
         self._interrupted = number
         if self._worker is None:
-            raise self._interruption()
+            interrupts.stop(number)
         self._worker.interrupt()
         self._deadline = time.monotonic() + self._seconds
 
-    def _interruption(self) -> BaseException:
-        if self._interrupted != signal.SIGTERM:
-            return KeyboardInterrupt(self._kept)
-        how = self._kept.removeprefix("interrupted")
-        streams.tell(f"gnnrp: terminated{how}{'; go on by --resume' if how else ''}")
-        return SystemExit(128 + signal.SIGTERM)
-
-    def _hear_worker(self, kind: str, content: Any) -> None:
+    def _handle_worker(self, kind: str, content: Any) -> None:
         """Act on a message of the worker.
 
         Raises:
@@ -190,10 +180,10 @@ class Supervisor:
         elif kind == "interrupted" or (
             self._interrupted and kind in {"failed", "gone"}
         ):
-            self._kept = content if kind == "interrupted" else ""
-            raise self._interruption()
+            checkpoint = content if kind == "interrupted" else ""
+            interrupts.stop(self._interrupted, checkpoint)
         elif kind == "disagreement":
-            self._told = content
+            self._reason = content
             raise ValueError(content)
         elif kind in {"failed", "gone"} and not self._has_result and not self._fault:
             self._suspect(kind, content)
@@ -202,17 +192,19 @@ class Supervisor:
         """Note an error of the worker; its cause may yet come from a partner."""
         wait = _GRACE
         if kind == "gone":
-            # A lost partner ends in an abort, but never in a kill.
+            # A lost partner makes JAX abort, but kills nothing.
             wait = _WAITS.get(content.split()[-1], _SHORT_GRACE)
-            self._fault = self._told = f"{self._own_name()} {content}; {AGAIN}"
+            self._fault = self._reason = f"{self._own_name()} {content}; {AGAIN}"
             if self._partners is None and "SIGABRT" in content:  # as JAX gives up
                 self._fault = self._not_met()
         elif content[1]:  # of JAX's runtime
             reason = content[0].splitlines()[0][:150]
-            self._fault = self._told = f"{self._own_name()} failed ({reason}); {AGAIN}"
+            self._fault = self._reason = (
+                f"{self._own_name()} failed ({reason}); {AGAIN}"
+            )
         else:
             self._fault, wait = content[0], _SHORT_GRACE
-            self._told = f"{self._own_name()} stopped: {self._fault}"
+            self._reason = f"{self._own_name()} stopped: {self._fault}"
         self._deadline = time.monotonic() + (wait if self._partners else 0)
 
     def _not_met(self) -> str:
@@ -222,7 +214,7 @@ class Supervisor:
             "--hosts A,B"
         )
 
-    def _hear_partner(self, event: Event) -> None:
+    def _handle_partner(self, event: Event) -> None:
         """Act on a message of a partner.
 
         Raises:
@@ -237,33 +229,27 @@ class Supervisor:
         elif event.kind == "end" and self._interrupted:
             self._deadline = min(self._deadline, time.monotonic() + _GRACE)
         elif event.kind == "end":
-            self._told = event.content
+            self._reason = event.content
             raise PartnerError(event.content)
 
-    def _heed_clock(self, worker: Worker) -> None:
-        """End what takes too long.
-
-        Raises:
-            ValueError: the worker has failed, or is stopped.
-        """
+    def _check_clock(self, worker: Worker) -> None:
+        # End the run if the worker has failed, or is stopped for too long.
         now = time.monotonic()
         since = worker.stopped_since
         if since is not None and not self._fault and now - since > self._seconds:
             how = f"has been stopped for {self._seconds:g} s (--partner-seconds)"
-            self._fault = self._told = f"{self._own_name()} {how}; {AGAIN}"
+            self._fault = self._reason = f"{self._own_name()} {how}; {AGAIN}"
             self._deadline = now
         if now < self._deadline:
             return
         if self._interrupted:
-            raise self._interruption()
-        if self._fault:
-            raise ValueError(self._fault)
-        raise ValueError(self._not_met())
+            interrupts.stop(self._interrupted)
+        raise ValueError(self._fault or self._not_met())
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collect the signals that ask this process to end."""
+    """Collect Ctrl-C and SIGTERM, unless they are ignored."""
     received: list[int] = []
     usual = {}
     if threading.current_thread() is threading.main_thread():

@@ -1,6 +1,6 @@
-"""The process that computes for one of several machines; its supervisor watches it.
+"""The process that computes on one of several machines, watched by its supervisor.
 
-JAX's runtime aborts where a partner is lost, and its collectives cannot be interrupted.
+JAX's runtime aborts if a partner is lost, and its collectives cannot be interrupted.
 So the command starts a worker, which may end in any way, and reports in its place.
 """
 
@@ -30,7 +30,7 @@ class Link:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def receive(self) -> Any:
-        """Wait for what the supervisor sends."""
+        """Wait for a message of the supervisor."""
         return self._received.get()
 
     def send(self, kind: str, content: Any = None) -> None:
@@ -39,7 +39,7 @@ class Link:
             self._connection.send((kind, content))
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values that all processes contribute, in their order."""
+        """Return the values of all processes, in their order."""
         self.send("gather", value)
         return self.receive()
 
@@ -52,17 +52,17 @@ class Link:
 
 
 class Disagreement(ValueError):
-    """A difference between processes, which all of them find alike."""
+    """A difference between processes, which all of them detect."""
 
 
 def main(number: int) -> None:
     """Run a command for the supervisor at the other end of a file descriptor."""
-    # The supervisor alone decides on signals, whatever the shell had ignored.
+    # The supervisor alone decides on signals, even if the shell ignores them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     link = Link(Connection(number))
     try:
         sys.argv, *task = link.receive()
-        found = _computed(link, *task)
+        output = _compute(link, *task)
     except KeyboardInterrupt as interruption:
         link.send("interrupted", str(interruption))
     except Disagreement as error:
@@ -74,45 +74,41 @@ def main(number: int) -> None:
         of_runtime = isinstance(error, RuntimeError) or re.match("[A-Z_]+: ", text)
         link.send("failed", (text, bool(of_runtime)))
     else:
-        link.send("result", found)
+        link.send("result", output)
     sys.stdout.flush()
     sys.stderr.flush()
     while True:  # partners may still need this process's part of JAX's runtime
         threading.Event().wait()
 
 
-def _computed(
+def _compute(
     link: Link, command: Any, hosts: Hosts | None, port: int, seconds: float
 ) -> Any:
-    """Run the command once all processes agree on it, and return its output."""
-    automatic = hosts is None
+    """Run the command once all processes agree on it, and return its output.
+
+    Raises:
+        Disagreement: their settings or folders differ.
+    """
+    is_automatic = hosts is None
     if hosts is None:
         hosts = multihost.join_automatically(port, seconds)
         link.send("met", hosts)
     settings, identity = command.prepare_shards()
-    _agree(link, hosts, identity)
+    # Before any process waits for another.
+    if difference := multihost.difference(link.gather(identity), hosts):
+        raise Disagreement(difference)
     if command.folder is not None:
-        _share(link, hosts, command.folder, min(seconds / 2, _FOLDER_SECONDS))
-    if not automatic:
+        _check_shared(link, hosts, command.folder, min(seconds / 2, _FOLDER_SECONDS))
+    if not is_automatic:
         own = multihost.free_port() if hosts.index == 0 else 0
         multihost.join(hosts, link.gather(own)[0], seconds)
     return command.compute_shards(
-        settings, lambda done, total: link.send("progress", (done, total))
+        settings, lambda *progress: link.send("progress", progress)
     )
 
 
-def _agree(link: Link, hosts: Hosts, identity: dict[str, Any]) -> None:
-    """Compare the settings of all processes before any waits for another.
-
-    Raises:
-        Disagreement: they differ.
-    """
-    if difference := multihost.differing(link.gather(identity), hosts):
-        raise Disagreement(difference)
-
-
-def _share(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
-    """Make sure that all processes see the same folder.
+def _check_shared(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
+    """Check that all processes use the same folder.
 
     Raises:
         Disagreement: one of them does not.
@@ -126,10 +122,9 @@ def _share(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
         shared.withdraw()
     link.gather(None)  # no process ends the run before the file is removed
     for index, (is_there, path) in enumerate(seen):
-        if is_there:
-            continue
-        msg = (
-            f"--folder {path!r} of {hosts.named(index)} is not that of "
-            f"{hosts.named(0)}; name a folder that all machines share"
-        )
-        raise Disagreement(msg)
+        if not is_there:
+            msg = (
+                f"--folder {path!r} of {hosts.named(index)} is not that of "
+                f"{hosts.named(0)}; choose a folder that all machines share"
+            )
+            raise Disagreement(msg)

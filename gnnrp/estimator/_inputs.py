@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 
 from gnnrp import graph, metrics, sparse
 from gnnrp.estimator import _scores
-from gnnrp.graph import class_labels, formats
-from gnnrp.graph.formats import Given
+from gnnrp.graph import class_labels, masks
+from gnnrp.graph.formats import GraphData
 from gnnrp.kernels import features
 from gnnrp.propagation import losses, problem, similarity
 from gnnrp.runtime import checks, memory, peaks
@@ -83,7 +83,7 @@ def settings(params: dict[str, Any]) -> RPSettings:
     return RPSettings(**given | numbers)
 
 
-def make(given: Given, initial: Any, asked: RPSettings, metric: str) -> Task:
+def make(given: GraphData, initial: Any, asked: RPSettings, metric: str) -> Task:
     """Check what was given, and build the similarity.
 
     Args:
@@ -176,7 +176,7 @@ def with_power(flow: LinearMap) -> Callable[[LinearMap, int], LinearMap]:
 
 
 def _nodes(
-    given: Given,
+    given: GraphData,
 ) -> tuple[
     np.ndarray,
     Int[np.ndarray, " n"],
@@ -191,7 +191,7 @@ def _nodes(
     if given.labels is None:
         msg = "labels are missing: pass one for each node, -1 or None where unknown"
         raise ValueError(msg)
-    every, codes = class_labels.codes(given.labels)
+    every, codes = class_labels.encode(given.labels)
     train, val = _masks(given, codes)
     if not train.any():
         msg = "there is no training node: give some a label, and train_mask some nodes"
@@ -203,27 +203,27 @@ def _nodes(
             "and NaN mean no label); label nodes of another too"
         )
         raise ValueError(msg)
-    return classes, class_labels.codes(given.labels, classes)[1], train, val
+    return classes, class_labels.encode(given.labels, classes)[1], train, val
 
 
 def _masks(
-    given: Given, codes: Int[np.ndarray, " n"]
+    given: GraphData, codes: Int[np.ndarray, " n"]
 ) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
     """Return the masks of the training and the validation nodes, all with a label.
 
     Raises:
         ValueError: masks that do not fit the nodes, each other or the labels.
     """
-    num_nodes = formats.num_nodes(given, len(codes))
+    num_nodes = masks.num_nodes(given, len(codes))
     val = np.zeros(num_nodes, bool)
     if given.val_mask is not None:
-        val = formats.mask("val_mask", given.val_mask, num_nodes)
+        val = masks.mask("val_mask", given.val_mask, num_nodes)
         if not val.any():
             msg = "val_mask holds no node; leave it out, or name the nodes to choose by"
             raise ValueError(msg)
     train = (codes >= 0) & ~val
     if given.train_mask is not None:
-        train = formats.mask("train_mask", given.train_mask, num_nodes)
+        train = masks.mask("train_mask", given.train_mask, num_nodes)
     if (train & val).any():
         node = int(np.argmax(train & val))
         msg = f"node {node} is in both train_mask and val_mask; take it out of one"
@@ -239,7 +239,7 @@ def _masks(
     return train, val
 
 
-def _matrix(given: Given, num_nodes: int) -> sparse.Matrix:
+def _matrix(given: GraphData, num_nodes: int) -> sparse.Matrix:
     adjacency = graph.normalized_adjacency(
         given.edges,
         num_nodes,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gnnrp.estimator._parameters import Parameters
-from gnnrp.graph import formats
+from gnnrp.graph import formats, masks
 from gnnrp.runtime import checks
 
 
@@ -80,10 +80,10 @@ class OnGraph(Parameters):
         given = formats.read(self.graph, self.weights)
         total = given.num_nodes
         if total is None:
-            total = formats.largest(given.edges) + 1
+            total = formats.max_node_id(given.edges) + 1
             if self.num_nodes is not None:
                 total = checks.count("num_nodes", self.num_nodes, total)
-        index = formats.indices("nodes", nodes, total)
+        index = masks.indices("nodes", nodes, total)
         checks.plain("labels", labels)
         values = checks.as_array(labels)
         if values.shape not in {(values.size,), (values.size, 1)}:
@@ -100,7 +100,7 @@ class OnGraph(Parameters):
             raise ValueError(msg)
         full = np.full(total, None, object)
         full[index] = values.ravel()
-        given = formats.Given(
+        given = formats.GraphData(
             given.edges,
             total,
             given.weights if self.weights is None else self.weights,

@@ -15,7 +15,7 @@ from gnnrp.estimator._inputs import Task
 from gnnrp.estimator._on_graph import OnGraph
 from gnnrp.estimator._parameters import Parameters
 from gnnrp.estimator._selection import Choice
-from gnnrp.graph import formats
+from gnnrp.graph import formats, masks
 from gnnrp.propagation import residual
 
 __all__ = ["NotFittedError", "OnGraph", "ResidualPropagation"]
@@ -175,7 +175,7 @@ class ResidualPropagation(Parameters):
         """
         params = self.get_params()
         settings = _inputs.settings(params)
-        given = formats.completed(
+        given = formats.with_arrays(
             formats.read(graph, weights),
             labels=labels,
             train_mask=train_mask,
@@ -206,7 +206,7 @@ class ResidualPropagation(Parameters):
             TypeError: nodes that are neither a mask nor ids.
         """
         self._check_fitted()
-        index = formats.indices("nodes", nodes, len(self.labels_))
+        index = masks.indices("nodes", nodes, len(self.labels_))
         self._tell(index)
         return self.labels_[index]
 
@@ -228,7 +228,7 @@ class ResidualPropagation(Parameters):
             TypeError: nodes that are neither a mask nor ids.
         """
         self._check_fitted()
-        index = formats.indices("nodes", nodes, len(self.labels_))
+        index = masks.indices("nodes", nodes, len(self.labels_))
         self._tell(index)
         found = _scores.distribution(self.scores_[index], self._by[0])
         found[self._guessed[index]] = self.class_prior_
@@ -251,7 +251,7 @@ class ResidualPropagation(Parameters):
             TypeError: nodes that are neither a mask nor ids.
         """
         self._check_fitted()
-        index, codes = formats.scored(
+        index, codes = masks.labeled(
             nodes, labels, self._codes, classes=self.classes_, used=self._used
         )
         if self._by[1] == "accuracy":

@@ -1,25 +1,30 @@
-"""Graphs of any library to a cleaned, normalized adjacency."""
+"""Graphs of any library to a cleaned, normalized adjacency, and back to jraph.
+
+jraph is the exchange format: graphs are read from a ``jraph.GraphsTuple`` and written
+to one by ``to_jraph``. Edge indices, scipy matrices and the graphs of networkx, PyG and
+OGB are read as well; of these libraries, only scipy has to be installed.
+"""
 
 from gnnrp.graph.adjacency import (
-    MANNERS,
+    DROP_MODES,
     NORMALIZATIONS,
     EdgesLike,
+    drop_edges,
     normalize,
     normalized_adjacency,
     raw_adjacency,
-    thinned,
     to_bcoo,
-    to_jraph,
 )
+from gnnrp.graph.formats import to_jraph
 
 __all__ = [
-    "MANNERS",
+    "DROP_MODES",
     "NORMALIZATIONS",
     "EdgesLike",
+    "drop_edges",
     "normalize",
     "normalized_adjacency",
     "raw_adjacency",
-    "thinned",
     "to_bcoo",
     "to_jraph",
 ]

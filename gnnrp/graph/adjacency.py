@@ -1,26 +1,22 @@
 """Edges to a cleaned, normalized adjacency, on the host, once.
 
 The paper's A is ``D^-1/2 (W + I) D^-1/2``: W binary, symmetrized, without duplicates
-and without its own self-loops, D the degree of W + I. Everything else is asked for by
-name.
+and without its own self-loops, D the degree of W + I. These are the defaults.
 """
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax.experimental.sparse import BCOO
 
-from gnnrp.graph import edge_lists
+from gnnrp.graph import edge_lists, formats
 from gnnrp.runtime import checks
 from gnnrp.sparse import to_scipy
 
-if TYPE_CHECKING:
-    import jraph
-
 NORMALIZATIONS = ("symmetric", "row", "column", "none")
-MANNERS = ("directed", "undirected")
+DROP_MODES = ("directed", "undirected")
 
 EdgesLike: TypeAlias = Any
 """Edge index (2, e), scipy sparse matrix, networkx graph or ``jraph.GraphsTuple``."""
@@ -40,15 +36,14 @@ def normalized_adjacency(
     """Clean the edges and return the normalized adjacency A.
 
     Args:
-        edges: see ``raw_adjacency``, as are ``num_nodes``, ``weights``, ``directed``,
-            ``duplicates`` and ``signed``.
+        edges: see ``raw_adjacency``.
         num_nodes: n.
-        weights: of the edges.
+        weights: one number per edge.
         directed: keep the directions.
-        duplicates: how weights of repeated edges combine.
+        duplicates: rule for the weights of repeated edges.
         signed: allow negative weights; D is then the sum of their absolute values.
         normalization: see ``normalize``.
-        self_loops: see ``normalize``.
+        self_loops: weight of the self-loops, see ``normalize``.
 
     Returns:
         A in float32, or float64 where JAX has it enabled; entries sorted and unique.
@@ -60,7 +55,7 @@ def normalized_adjacency(
         >>> normalized_adjacency(np.array([[0, 0], [1, 0]])).todense().round(6).tolist()
         [[0.5, 0.5], [0.5, 0.5]]
     """
-    raw = raw_adjacency(
+    W = raw_adjacency(
         edges,
         num_nodes,
         weights=weights,
@@ -68,7 +63,7 @@ def normalized_adjacency(
         duplicates=duplicates,
         signed=signed,
     )
-    return _to_bcoo(normalize(raw, normalization=normalization, self_loops=self_loops))
+    return _to_bcoo(normalize(W, normalization=normalization, self_loops=self_loops))
 
 
 def raw_adjacency(
@@ -81,71 +76,56 @@ def raw_adjacency(
     signed: bool = False,
     keep_loops: bool = False,
 ) -> scipy.sparse.csr_array:
-    """Clean the edges: no duplicates, both directions, no self-loops.
+    """Return W, the edges without duplicates and self-loops, in both directions.
 
     Args:
-        edges: an edge index of shape (2, e), senders first; or a scipy sparse matrix W,
-            a networkx graph or a ``jraph.GraphsTuple``. An edge from j to i is W_ij:
-            the sender stands in the column, so that W V sums over the senders.
-        num_nodes: n, if nodes without edges come after the last one with an edge.
-        weights: one number an edge; or the name of a networkx edge attribute, or
-            "edges" for the edge values of a ``GraphsTuple``. If left out, the values of
-            a scipy matrix and the networkx attribute "weight" count, else all are 1; a
-            warning says if a ``GraphsTuple`` has one number an edge.
-        directed: keep the directions; else an edge stored once counts for both. An
-            undirected networkx graph has both in any case.
-        duplicates: how the weights of an edge that is stored more than once combine
-            ("sum", "max", "min"), in whichever direction it is stored unless
-            ``directed``. If left out, the two directions of an edge may both be stored,
-            with weights that are equal up to rounding and then averaged, and anything
-            more is refused. Unweighted duplicates are one edge. Equal indices of a
-            scipy matrix are always summed, which is what they mean there.
+        edges: edge index of shape (2, e), senders first; or a scipy sparse matrix W, a
+            networkx graph or a ``jraph.GraphsTuple``. An edge from j to i is W_ij, so
+            that W V sums over the senders.
+        num_nodes: n; the largest node id plus one by default.
+        weights: one number per edge; or the name of a networkx edge attribute, or
+            "edges" for the edge values of a ``GraphsTuple``. By default, the values of
+            a scipy matrix and the networkx attribute "weight" are used, and all other
+            weights are 1, with a warning if the graph has other numbers per edge.
+        directed: keep the directions; otherwise an edge stored once counts for both.
+            An undirected networkx graph always has both.
+        duplicates: how to combine the weights of an edge that is stored more than once
+            ("sum", "max", "min"), in either direction unless ``directed``. By default,
+            both directions may be stored if their weights are equal up to rounding
+            (then averaged). Unweighted duplicates are one edge; equal indices of a
+            scipy matrix are summed.
         signed: allow negative weights.
-        keep_loops: keep the edges from a node to itself.
+        keep_loops: keep the self-loops of ``edges``.
 
     Returns:
         W, n x n, float64, indices sorted. Edges of weight zero are left out.
 
     Raises:
         ValueError: ids out of range; weights that are negative, not finite, masked, of
-            another number than the edges or combined under no name.
+            another number than the edges, or repeated without a rule.
         TypeError: edges of an unknown type.
     """
     if duplicates is not None:
         checks.one_of("duplicates", duplicates, edge_lists.COMBINE)
-    given = edge_lists.read(edges, num_nodes, weights)
+    given = formats.edge_list(edges, num_nodes, weights)
     edge_lists.check(given, signed=signed)
-    directed = directed and not given.undirected
     kept = np.ones(len(given.senders), bool)
     if not keep_loops:
         kept &= given.senders != given.receivers
     if given.weights is not None:
         kept &= given.weights != 0
-    receivers, senders = given.receivers[kept], given.senders[kept]
-    # One int64 key an edge; ids are below 2^31, so it cannot overflow.
-    low, high = receivers, senders
+        given = given._replace(weights=given.weights[kept])
+    given = given._replace(senders=given.senders[kept], receivers=given.receivers[kept])
+    directed = directed and not given.undirected
+    rows, columns, values = edge_lists.unique(
+        given, directed=directed, duplicates=duplicates
+    )
     if not directed:
-        low, high = np.minimum(receivers, senders), np.maximum(receivers, senders)
-    keys = low * given.num_nodes + high
-    if given.weights is None:
-        # Sorting and comparing is 40 times faster than np.unique on large graphs.
-        keys = np.sort(keys)
-        keys, values = keys[np.diff(keys, prepend=-1) > 0], None
-    else:
-        forward = receivers == low
-        keys, values = edge_lists.combine(
-            keys, given.weights[kept], forward, given, duplicates
-        )
-        keys, values = keys[values != 0], values[values != 0]  # a sum may cancel
-    low, high = np.divmod(keys, given.num_nodes)
-    if values is None:
-        values = np.ones(len(keys))
-    if not directed:
-        both = low != high  # a kept loop has no other direction
-        low, high = (np.r_[low, high[both]], np.r_[high, low[both]])
+        both = rows != columns  # a self-loop has no other direction
+        rows, columns = np.r_[rows, columns[both]], np.r_[columns, rows[both]]
         values = np.r_[values, values[both]]
     shape = (given.num_nodes, given.num_nodes)
-    csr = scipy.sparse.coo_array((values, (low, high)), shape=shape).tocsr()
+    csr = scipy.sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
     csr.sort_indices()
     return csr
 
@@ -160,42 +140,40 @@ def normalize(
 
     Args:
         raw_adjacency: W.
-        normalization: "symmetric" D^-1/2 (W + I) D^-1/2 (with row sums on the left and
+        normalization: "symmetric" D^-1/2 (W + I) D^-1/2 (row sums on the left and
             column sums on the right if W is directed), "row" D^-1 (W + I), "column"
             (W + I) D^-1, or "none".
-        self_loops: the weight of the loop added to every node; 0 for none. A node
-            without any edge then has degree 0 and a zero row: 1 / 0 counts as 0.
+        self_loops: weight of the self-loop of each node; 0 for none. An isolated node
+            without a self-loop has degree 0 and a zero row: 1 / 0 counts as 0.
 
     Raises:
         ValueError: unknown normalization, negative or infinite ``self_loops``, or W
             not square or not finite.
-        TypeError: W is not sparse, or of complex numbers.
+        TypeError: W is not sparse, or complex.
 
     Source: Section 2 (the paper's A); the others are common practice.
     """
     checks.one_of("normalization", normalization, NORMALIZATIONS)
     checks.inside("self_loops", self_loops, 0, np.finfo(np.float64).max)
-    with_loops = to_scipy(raw_adjacency).astype(np.float64, copy=False)
-    checks.square("W", with_loops)
-    if not np.isfinite(with_loops.data).all():
-        msg = "W must be finite, and holds NaN or infinity; drop or mend these entries"
+    W = to_scipy(raw_adjacency).astype(np.float64, copy=False)
+    checks.square("W", W)
+    if not np.isfinite(W.data).all():
+        msg = "W must be finite, got NaN or infinity; drop or replace these entries"
         raise ValueError(msg)
-    num_nodes = with_loops.shape[0]
     if self_loops:
-        loops = scipy.sparse.eye_array(num_nodes, format="csr") * self_loops
-        with_loops = scipy.sparse.csr_array(with_loops + loops)
-    degrees = abs(with_loops)
-    row = np.asarray(degrees.sum(axis=1)).ravel()
-    column = np.asarray(degrees.sum(axis=0)).ravel()
-    if (with_loops != with_loops.T).nnz == 0:
+        loops = scipy.sparse.eye_array(W.shape[0], format="csr") * self_loops
+        W = scipy.sparse.csr_array(W + loops)
+    row, column = (np.asarray(abs(W).sum(axis=i)).ravel() for i in (1, 0))
+    if (W != W.T).nnz == 0:
         column = row  # the same numbers, but added in another order
+    ones = np.ones(len(row))
     left, right = {
         "symmetric": (_inverse(np.sqrt(row)), _inverse(np.sqrt(column))),
-        "row": (_inverse(row), np.ones(num_nodes)),
-        "column": (np.ones(num_nodes), _inverse(column)),
-        "none": (np.ones(num_nodes), np.ones(num_nodes)),
+        "row": (_inverse(row), ones),
+        "column": (ones, _inverse(column)),
+        "none": (ones, ones),
     }[normalization]
-    coo = with_loops.tocoo()
+    coo = W.tocoo()
     # Multiplied in this order, a symmetric W stays symmetric to the last bit.
     coo.data = coo.data * (left[coo.row] * right[coo.col])
     normalized = coo.tocsr()
@@ -204,50 +182,53 @@ def normalize(
     return normalized
 
 
-def thinned(
+def _inverse(degrees: np.ndarray) -> np.ndarray:
+    return np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)
+
+
+def drop_edges(
     edges: EdgesLike,
     num_nodes: int | None = None,
     *,
     drop: float,
     seed: int = 0,
-    manner: str = "undirected",
+    mode: str = "undirected",
     weights: Any = None,
     duplicates: str | None = None,
     signed: bool = False,
 ) -> scipy.sparse.csr_array:
-    """Drop edges at random and return what is left of W, cleaned and symmetric.
+    """Drop edges at random and return the rest of W, cleaned and symmetric.
 
-    With one seed, a larger share drops what a smaller one drops, and more.
+    With the same seed, a larger share drops all edges that a smaller one drops.
 
     Args:
         edges: see ``raw_adjacency``.
         num_nodes: n.
-        drop: p, the share that goes, in [0, 1].
+        drop: p, the share to drop, in [0, 1].
         seed: of numpy's default generator.
-        manner: "undirected" keeps an edge with probability 1 - p. "directed", as the
-            paper's figures do, drops directions, and keeps the edge if one of them is
-            left: 1 - p^2 of the edges.
-        weights: see ``raw_adjacency``, as are ``duplicates`` and ``signed``.
-        duplicates: how weights of repeated edges combine.
+        mode: "undirected" keeps an edge with probability 1 - p. "directed", as in the
+            paper's figures, drops each direction with probability p and keeps the edge
+            if one direction remains: 1 - p^2 of the edges.
+        weights: see ``raw_adjacency``.
+        duplicates: rule for the weights of repeated edges.
         signed: allow negative weights.
 
     Raises:
-        ValueError: p out of range, unknown manner; see also ``raw_adjacency``.
+        ValueError: p out of range, unknown mode; see also ``raw_adjacency``.
 
     Source: App. D.2, where a graph is coarsened "until there is no edge left".
     """
     checks.inside("drop", drop, 0, 1)
-    checks.one_of("manner", manner, MANNERS)
+    checks.one_of("mode", mode, DROP_MODES)
     seed = checks.count("seed", seed, 0)
-    w = raw_adjacency(
+    W = raw_adjacency(
         edges, num_nodes, weights=weights, duplicates=duplicates, signed=signed
     )
-    upper = scipy.sparse.triu(w, format="coo")
-    luck = np.random.default_rng(seed).random((2, upper.nnz))
-    least = luck.max(axis=0) if manner == "directed" else luck[0]
-    kept = least >= drop
-    place = upper.row[kept], upper.col[kept]
-    half = scipy.sparse.coo_array((upper.data[kept], place), shape=upper.shape)
+    upper = scipy.sparse.triu(W, format="coo")
+    draws = np.random.default_rng(seed).random((2, upper.nnz))
+    kept = (draws.max(axis=0) if mode == "directed" else draws[0]) >= drop
+    ends = upper.row[kept], upper.col[kept]
+    half = scipy.sparse.coo_array((upper.data[kept], ends), shape=upper.shape)
     both = scipy.sparse.csr_array(half + half.T)
     both.sort_indices()
     return both
@@ -257,57 +238,19 @@ def to_bcoo(matrix: scipy.sparse.csr_array) -> BCOO:
     """Return the matrix as BCOO, entries sorted and unique.
 
     Raises:
-        ValueError: more rows or entries than int32 addresses.
-        TypeError: not sparse, or of complex numbers.
+        ValueError: more rows or entries than int32 can index.
+        TypeError: not sparse, or complex.
     """
     return _to_bcoo(to_scipy(matrix))
 
 
 def _to_bcoo(matrix: scipy.sparse.csr_array) -> BCOO:
-    """Return the matrix, whose entries are sorted and unique, as BCOO.
-
-    Raises:
-        ValueError: more rows or entries than int32 addresses.
-    """
-    checks.int32_indexable(max(matrix.shape[0], matrix.shape[1]), matrix.nnz)
     coo = matrix.tocoo()
+    checks.int32_indexable(max(coo.shape[0], coo.shape[1]), coo.nnz)
     indices = np.stack([coo.row, coo.col], axis=1).astype(np.int32)
     return BCOO(
         (jnp.asarray(coo.data), jnp.asarray(indices)),
-        shape=(matrix.shape[0], matrix.shape[1]),
+        shape=(coo.shape[0], coo.shape[1]),
         indices_sorted=True,
         unique_indices=True,
     )
-
-
-def to_jraph(adjacency: Any, nodes: Any = None) -> "jraph.GraphsTuple":
-    """Return an adjacency, BCOO or scipy, as one graph; edge values are its entries.
-
-    Args:
-        adjacency: A_ij, unless it is zero, becomes an edge from sender j to receiver i.
-        nodes: node features to carry along, (n, d).
-
-    Raises:
-        ValueError: another number of rows of features.
-        TypeError: an adjacency that is not sparse.
-    """
-    import jraph
-
-    csr = to_scipy(adjacency)
-    csr.eliminate_zeros()
-    coo = csr.tocoo()
-    if nodes is not None:
-        checks.rows("nodes", nodes, coo.shape[0])
-    return jraph.GraphsTuple(
-        nodes=nodes,
-        edges=jnp.asarray(coo.data),
-        receivers=jnp.asarray(coo.row, dtype=jnp.int32),
-        senders=jnp.asarray(coo.col, dtype=jnp.int32),
-        n_node=jnp.array([coo.shape[0]]),
-        n_edge=jnp.array([coo.nnz]),
-        globals=None,
-    )
-
-
-def _inverse(degrees: np.ndarray) -> np.ndarray:
-    return np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)

@@ -1,4 +1,4 @@
-"""Labels as people have them, of any type and with gaps, as the codes of classes."""
+"""Labels of any type, some of them missing, as integer codes of classes."""
 
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -8,69 +8,64 @@ from jaxtyping import Bool, Int
 
 from gnnrp.runtime import checks
 
-_NO_CLASS = ("-1", "nan", "None")  # missing labels that have been made strings
+_MISSING_WORDS = ("-1", "nan", "None")  # missing labels converted to strings
 _MISSING_TYPES = ("NAType", "NaTType", "MaskedConstant")  # of pandas and NumPy
 _SCALARS = (int, float, bool, str, type(None))
 
 
-def codes(
+def encode(
     labels: Any, classes: np.ndarray | None = None
 ) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """Return the classes, sorted, and which of them each node has.
+    """Return the classes, sorted, and the code of each node.
 
     Args:
-        labels: (n,) or (n, 1), of any one type; -1, None, NaN and masked mean none.
-        classes: those to tell apart; if left out, all that there are.
+        labels: (n,) or (n, 1), of one type; -1, None, NaN and masked are missing.
+        classes: to encode; by default, all that occur.
 
     Returns:
-        The classes, (c,), and the codes: -1 without a label, c for another class.
+        The classes, (c,), and the codes, (n,): -1 without a label, c for other classes.
 
     Raises:
-        ValueError: several labels a node; labels that cannot be sorted, or whose
-            missing ones have become strings.
+        ValueError: several labels per node; labels that cannot be sorted; missing
+            labels converted to strings.
         TypeError: a dict.
     """
     if isinstance(labels, Mapping):
         msg = (
             "labels must be a list in the order of the graph's nodes, got a dict; "
-            "[labels[node] for node in graph] makes one"
+            "use [labels[node] for node in graph]"
         )
         raise TypeError(msg)
-    values, known = _read(labels)
-    known[known] = _known(values[known])
+    values, present = _read(labels)
+    present[present] = _present(values[present])
     try:
-        found, inverse = np.unique(_plain(values[known]), return_inverse=True)
+        own, inverse = np.unique(_typed(values[present]), return_inverse=True)
     except TypeError as error:
         msg = f"labels cannot be sorted ({error}); make them all strings or all numbers"
         raise ValueError(msg) from error
-    classes = found if classes is None else classes
+    classes = own if classes is None else classes
     try:
-        place = {value: i for i, value in enumerate(classes.tolist())}
-        of_found = [place.get(value, len(place)) for value in found.tolist()]
+        code = {value: i for i, value in enumerate(classes.tolist())}
+        own_codes = [code.get(value, len(code)) for value in own.tolist()]
     except TypeError as error:
         msg = f"labels cannot be compared ({error}); make them strings or numbers"
         raise ValueError(msg) from error
     result = np.full(len(values), -1)
-    result[known] = np.array(of_found, int)[inverse.ravel()]
+    result[present] = np.array(own_codes, int)[inverse.ravel()]
     return classes, result
 
 
-def is_text(classes: np.ndarray) -> bool:
-    """Tell whether classes, of which there is one, are strings."""
-    return isinstance(classes.tolist()[0], str)
-
-
 def _read(labels: Any) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
-    """Return labels as an array of scalars, (n,), and which of them are not masked.
+    """Return labels as an array of scalars, (n,), and the mask of the visible ones.
 
     Raises:
-        ValueError: several labels a node.
+        ValueError: several labels per node.
         TypeError: a sparse tensor.
     """
     visible = np.array(True)
     if isinstance(labels, np.ma.MaskedArray):
         labels, visible = labels.data, ~np.ma.getmaskarray(labels)
-    elif isinstance(labels, list | tuple):  # NumPy would make strings of all of them
+    elif isinstance(labels, list | tuple):  # NumPy would convert all to strings
         labels = np.fromiter(labels, object)
     else:
         checks.plain("labels", labels)
@@ -78,66 +73,65 @@ def _read(labels: Any) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
     if values.ndim == 2 and values.shape[1] == 1:
         values, visible = values[:, 0], visible.reshape(-1)
     if values.ndim != 1:
-        _refuse_columns(values.shape)
+        _refuse_shape(values.shape)
     if values.dtype.kind == "O":
         values = np.fromiter(map(_scalar, values), object, len(values))
-    return _wide(values), np.array(np.broadcast_to(visible, values.shape))
+    return _as_float(values), np.array(np.broadcast_to(visible, values.shape))
 
 
 def _scalar(label: Any) -> Any:
-    """Return a label as a scalar, from a list or an array of one.
+    """Return a label as a scalar, from a list or an array of size one.
 
     Raises:
-        ValueError: there are several.
+        ValueError: another size.
     """
     if type(label) in _SCALARS or isinstance(label, np.generic | np.ma.MaskedArray):
         return label
     if isinstance(label, list | tuple):
         if len(label) != 1:
-            _refuse_columns(("n", len(label)))
+            _refuse_shape(("n", len(label)))
         return _scalar(label[0])
     if not hasattr(label, "shape"):
         return label
-    array = _wide(checks.as_array(label))
+    array = _as_float(checks.as_array(label))
     if array.size != 1:
-        _refuse_columns(("n", *array.shape))
+        _refuse_shape(("n", *array.shape))
     return array.reshape(-1)[0]
 
 
-def _wide(values: np.ndarray) -> np.ndarray:
+def _as_float(values: np.ndarray) -> np.ndarray:
     """Return numbers of types that NumPy lacks, such as bfloat16, as float32."""
     lacking = values.dtype.kind == "V" and np.can_cast(values.dtype, np.float32)
     return values.astype(np.float32) if lacking else values
 
 
-def _refuse_columns(shape: tuple[Any, ...]) -> NoReturn:
-    told = ", ".join(map(str, shape))
+def _refuse_shape(shape: tuple[Any, ...]) -> NoReturn:
     msg = (
-        f"labels must have shape (n,), one for each node, got ({told}); "
-        "residual.run takes several columns of targets"
+        "labels must have shape (n,), one for each node, got "
+        f"({', '.join(map(str, shape))}); residual.run takes several columns of targets"
     )
     raise ValueError(msg)
 
 
-def _known(values: np.ndarray) -> Bool[np.ndarray, " n"]:
-    """Return which labels are not missing.
+def _present(values: np.ndarray) -> Bool[np.ndarray, " n"]:
+    """Return the mask of the labels that are not missing.
 
     Raises:
-        ValueError: a missing one has become a string.
+        ValueError: a missing label converted to a string.
     """
     if values.dtype.kind in "OUT":
         words = {value for value in values if isinstance(value, str)}
-        for word in _NO_CLASS:
+        for word in _MISSING_WORDS:
             if word in words:
                 msg = (
-                    f"labels hold the string {word!r}, as numpy writes a missing label "
-                    "beside strings; use None in a list or an array of objects"
+                    f"labels must not hold the string {word!r}, a missing label that "
+                    "NumPy converted; use None in a list or an array of objects"
                 )
                 raise ValueError(msg)
     if values.dtype.kind == "O":
         return np.array([not _is_missing(value) for value in values], bool)
-    known = values == values  # not so for NaN of any type
-    return known & (values != -1) if values.dtype.kind in "ifc" else known
+    present = values == values  # False for NaN of any type
+    return present & (values != -1) if values.dtype.kind in "ifc" else present
 
 
 def _is_missing(value: Any) -> bool:
@@ -148,8 +142,8 @@ def _is_missing(value: Any) -> bool:
     return bool(value != value or value == -1)
 
 
-def _plain(values: np.ndarray) -> np.ndarray:
-    """Return objects as strings or numbers where all of them are."""
+def _typed(values: np.ndarray) -> np.ndarray:
+    """Return objects as strings, booleans or numbers if all of them are."""
     if values.dtype.kind != "O":
         return values
     for kinds in ((str,), (bool | np.bool_,), (int | float | np.number,)):

@@ -1,23 +1,33 @@
-"""Graphs of other libraries, masks and node ids as arrays.
+"""Graphs of other libraries: edges, and the arrays that a graph holds.
 
-Objects are recognized by their attributes, so that no library has to be installed.
+Objects are recognized by their attributes, so that no library has to be installed;
+``to_jraph`` alone imports one. Padding nodes of ``jraph.pad_with_graphs`` are isolated
+nodes, labeled -1 or removed by ``jraph.unpad_with_graphs``.
 """
 
+import sys
+import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jaxtyping import Bool, Int
 
-from gnnrp.graph import class_labels, edge_lists
+from gnnrp.graph import edge_lists
+from gnnrp.graph.edge_lists import EdgeList
 from gnnrp.runtime import checks
+from gnnrp.sparse import to_scipy
+
+if TYPE_CHECKING:
+    import jraph
 
 
-class Given(NamedTuple):
-    """A graph and the arrays that came with it; None where there are none."""
+class GraphData(NamedTuple):
+    """A graph and its arrays; None for arrays that it does not have."""
 
-    edges: Any  # as ``graph.raw_adjacency`` takes them
+    edges: Any  # accepted by ``graph.raw_adjacency``
     num_nodes: int | None = None
     weights: Any = None
     features: Any = None
@@ -28,204 +38,279 @@ class Given(NamedTuple):
     signed: bool = False
 
 
-def read(graph: Any, weights: Any = None) -> Given:
-    """Return the edges of a graph and the arrays that it carries.
+def read(graph: Any, weights: Any = None) -> GraphData:
+    """Return the edges of a graph and the arrays that it holds.
 
     Args:
-        graph: what ``graph.raw_adjacency`` takes, with the ``nodes`` of a
+        graph: edges as in ``graph.raw_adjacency``, with the ``nodes`` of a
             ``GraphsTuple`` as features; PyG's ``Data``, with x, y, edge_weight,
-            train_mask and val_mask; OGB's dict, with node_feat; or OGB's pair of that
+            train_mask and val_mask; OGB's dict, with node_feat; or OGB's pair of a dict
             and the labels.
-        weights: of the edges, instead of those that the graph carries. If left out, a
-            warning says if there is one number an edge under another name.
+        weights: of the edges, in place of those of the graph. Without them, unused
+            numbers per edge under another name raise a warning.
 
     Raises:
         ValueError: an object without its edges.
         TypeError: a ``Dataset`` of this package, or a graph of several node types.
     """
-    if isinstance(graph, Given):
+    if isinstance(graph, GraphData):
         return graph
     if hasattr(graph, "edges") and hasattr(graph, "splits"):
-        msg = "pass the edges of the data set, data.edges, and its labels beside them"
+        msg = "the graph must not be a Dataset; pass data.edges and data.labels instead"
         raise TypeError(msg)
     if hasattr(graph, "node_types") and hasattr(graph, "edge_types"):
         msg = (
-            f"the graph must have one type of nodes, got {type(graph).__name__}; its "
-            "to_homogeneous() makes one"
+            f"the graph must have one type of nodes, got {type(graph).__name__}; "
+            "convert it with its to_homogeneous()"
         )
         raise TypeError(msg)
-    if isinstance(graph, Mapping):
-        keys = ("edge_index", "num_nodes", "node_feat")
-        edges, total, features = (graph.get(key) for key in keys)
-        found = Given(edges, total, features=features)
-        others = {"edge_feat": graph.get("edge_feat")}
-    elif hasattr(graph, "edge_index"):
-        names = ("edge_index", "num_nodes", "edge_weight", "x", "y")
-        masks = ("train_mask", "val_mask")
-        parts: Any = [getattr(graph, name, None) for name in (*names, *masks)]
-        found = Given(*parts)
-        others = {key: getattr(graph, key, None) for key in ("edge_attr", "weight")}
-    elif hasattr(graph, "senders") and hasattr(graph, "receivers"):
+    if isinstance(graph, Mapping) or hasattr(graph, "edge_index"):
+        return _from_fields(graph, weights)
+    if _is_jraph(graph):
         features = graph.nodes if np.ndim(graph.nodes) == 2 else None
-        return Given(graph, int(np.sum(graph.n_node)), features=features)
-    elif scipy.sparse.issparse(graph):
-        return Given(graph, graph.shape[0])
-    elif hasattr(graph, "adj") and hasattr(graph, "is_directed"):
-        return Given(graph, len(graph))
-    elif isinstance(graph, tuple) and len(graph) == 2 and isinstance(graph[0], Mapping):
-        return read(graph[0], weights)._replace(labels=graph[1])
+        return GraphData(graph, int(np.sum(graph.n_node)), features=features)
+    if scipy.sparse.issparse(graph):
+        return GraphData(graph, graph.shape[0])
+    if _is_networkx(graph):
+        return GraphData(graph, len(graph))
+    if isinstance(graph, tuple) and len(graph) == 2 and isinstance(graph[0], Mapping):
+        return _from_fields(graph[0], weights)._replace(labels=graph[1])
+    checks.plain("the graph", graph)
+    return GraphData(checks.as_array(graph) if hasattr(graph, "detach") else graph)
+
+
+def _from_fields(graph: Any, weights: Any) -> GraphData:
+    """Return the fields of OGB's dict or of PyG's ``Data``.
+
+    Raises:
+        ValueError: no edges.
+    """
+    if isinstance(graph, Mapping):
+        fields = ("edge_index", "num_nodes", "node_feat")
+        edges, num_nodes, features = map(graph.get, fields)
+        data = GraphData(edges, num_nodes, features=features)
+        unused = {"edge_feat": graph.get("edge_feat")}
     else:
-        checks.plain("the graph", graph)
-        return Given(checks.as_array(graph) if hasattr(graph, "detach") else graph)
-    if found.edges is None:
+        fields = ("edge_index", "num_nodes", "edge_weight", "x", "y")
+        masks = ("train_mask", "val_mask")
+        arrays: Any = [getattr(graph, name, None) for name in (*fields, *masks)]
+        data = GraphData(*arrays)
+        names = ("edge_attr", "weight", "edge_weights")
+        unused = {name: getattr(graph, name, None) for name in names}
+    if data.edges is None:
         msg = f"the {type(graph).__name__} has no edge_index; pass the edges, (2, e)"
         raise ValueError(msg)
-    checks.plain("edge_index", found.edges)
-    index = checks.as_array(found.edges)
-    if weights is None and found.weights is None:
-        for name, values in others.items():
-            remedy = "pass it as weights= to use it"
-            if edge_lists.warn_of_unused(name, values, index.shape[-1], remedy):
-                break
-    return found._replace(edges=index)
+    checks.plain("edge_index", data.edges)
+    index = checks.as_array(data.edges)
+    if weights is None and data.weights is None:
+        _warn_unused(unused, index.shape[-1], "pass it as weights= to use it")
+    return data._replace(edges=index)
 
 
-def completed(given: Given, **passed: Any) -> Given:
+def with_arrays(data: GraphData, **arrays: Any) -> GraphData:
     """Return the graph with the arguments that are not None."""
-    return given._replace(**{k: v for k, v in passed.items() if v is not None})
+    given = {name: array for name, array in arrays.items() if array is not None}
+    return data._replace(**given)
 
 
-def num_nodes(given: Given, num_labels: int) -> int:
-    """Return n: the graph's own, or, of edges alone, the number of labels.
-
-    Raises:
-        ValueError: not a label for each node, or an edge of a node that is not there.
-    """
-    if given.num_nodes is not None and num_labels != given.num_nodes:
-        msg = (
-            f"there must be a label for each of {given.num_nodes} nodes, "
-            f"got {num_labels}; give -1 or None to nodes without one"
-        )
-        raise ValueError(msg)
-    most = largest(given.edges)
-    if most >= num_labels:
-        there = (
-            f"there are {num_labels} labels; give every node one, -1 or None where it "
-            "is not known"
-            if given.num_nodes is None
-            else f"the graph has {num_labels} nodes; correct its number of nodes or "
-            "its edges"
-        )
-        msg = f"the edges name node {most}, but {there}"
-        raise ValueError(msg)
-    return num_labels
-
-
-def largest(edges: Any) -> int:
-    """Return the largest node id of an edge index; -1 if it is not an edge index."""
-    if hasattr(edges, "senders") and hasattr(edges, "receivers"):
-        edges = [edges.senders, edges.receivers]
-    try:
-        index = checks.as_array(edges)
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return -1  # rows of different lengths and unknown objects are refused later
-    whole = index.ndim == 2 and len(index) == 2 and index.dtype.kind in "iu"
-    return int(index.max()) if whole and index.size else -1
-
-
-def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
-    """Return the node ids of a boolean mask, or the ids themselves, checked.
+def edge_list(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
+    """Return edges of any accepted type as one list.
 
     Args:
-        name: for the sentence of an error.
-        nodes: a mask (n,), or ids in any order; None: all.
+        edges: see ``graph.raw_adjacency``, as are ``num_nodes`` and ``weights``.
         num_nodes: n.
+        weights: of the edges.
 
     Raises:
-        ValueError: a shape or an id that does not fit; a mask of zeros and ones; masked
-            entries.
-        TypeError: neither boolean nor whole.
+        ValueError: a shape that does not fit, or masked entries.
+        TypeError: edges or weights of an unknown type.
     """
-    if nodes is None:
-        return np.arange(num_nodes)
-    checks.plain(name, nodes)
-    array = checks.as_array(nodes)
-    if array.size == 0 and array.shape == (0,):
-        array = array.astype(int)
-    if array.dtype.kind not in "biu":
-        got = checks.content(array) if array.ndim else array.dtype
-        msg = f"{name} must be a boolean mask or node ids, got {got}"
-        hint = "; use .astype(bool) for a mask" if array.shape == (num_nodes,) else ""
-        if array.dtype.kind == "U":
-            hint = "; ids are numbers from 0, in the order of the graph's nodes"
-        raise TypeError(msg + hint)
-    is_mask = array.dtype.kind == "b"
-    if array.ndim != 1 or (is_mask and len(array) != num_nodes):
-        msg = f"{name} must have shape ({num_nodes},), got {array.shape}"
-        one = "[0]" if array.shape[1:] == (num_nodes,) else "[:, 0]"
-        hint = f"; pass one split, such as {name}{one}" if array.ndim == 2 else ""
-        raise ValueError(msg + hint)
-    if is_mask:
-        return np.flatnonzero(array)
-    if len(array) == num_nodes > 2 and np.isin(array, (0, 1)).all():
-        msg = f"{name} is a mask of {array.dtype}; make it boolean: .astype(bool)"
-        raise ValueError(msg)
-    return checks.node_ids(name, array, num_nodes)
+    if num_nodes is not None:  # too many are refused later, with a remedy
+        num_nodes = checks.count("num_nodes", num_nodes, 0, sys.maxsize)
+    if scipy.sparse.issparse(edges):
+        return _from_scipy(edges, num_nodes, weights)
+    if _is_jraph(edges):
+        return _from_jraph(edges, num_nodes, weights)
+    if _is_networkx(edges):
+        return _from_networkx(edges, num_nodes, weights)
+    return _from_index(edges, num_nodes, weights)
 
 
-def mask(name: str, nodes: Any, num_nodes: int) -> Bool[np.ndarray, " n"]:
-    """Return the mask of the nodes; see ``indices``, which also says what it raises."""
-    result = np.zeros(num_nodes, bool)
-    result[indices(name, nodes, num_nodes)] = True
-    return result
+def max_node_id(edges: Any) -> int:
+    """Return the largest node id of an edge index; -1 if it is not an edge index."""
+    index = _index([edges.senders, edges.receivers] if _is_jraph(edges) else edges)
+    valid = index.ndim == 2 and len(index) == 2 and index.dtype.kind in "iu"
+    return int(index.max()) if valid and index.size else -1
 
 
-def scored(
-    nodes: Any,
-    labels: Any,
-    own: Int[np.ndarray, " n"],
-    *,
-    classes: np.ndarray,
-    used: Bool[np.ndarray, " n"],
-) -> tuple[Int[np.ndarray, " q"], Int[np.ndarray, " q"]]:
-    """Return the nodes to score on, and the codes of their labels.
+def _is_jraph(graph: Any) -> bool:
+    return hasattr(graph, "senders") and hasattr(graph, "receivers")
+
+
+def _is_networkx(graph: Any) -> bool:
+    return hasattr(graph, "adj") and hasattr(graph, "is_directed")
+
+
+def _warn_unused(arrays: Mapping[str, Any], num_edges: int, remedy: str) -> None:
+    """Warn of the first array that holds weights: numbers of shape (e,) or (e, 1).
 
     Args:
-        nodes: a mask (n,), or ids; None: all with a label but those used.
-        labels: of all nodes, or, where nodes are ids, of these; None: ``own``.
-        own: codes that the fit was given.
-        classes: told apart.
-        used: in the fit.
+        arrays: name -> value of any type. Arrays of ones are no weights.
+        num_edges: e.
+        remedy: how to use them.
+    """
+    for name, values in arrays.items():
+        if values is None or np.shape(values) not in {(num_edges,), (num_edges, 1)}:
+            continue
+        array = checks.as_array(values)
+        if array.dtype.kind in "iufV" and not (array == 1).all():
+            msg = f"{name} has a number per edge that is not used as a weight; {remedy}"
+            warnings.warn(msg, UserWarning, stacklevel=5)  # of the public function
+            return
+
+
+def _index(edges: Any) -> np.ndarray:
+    """Return edges as an array; of dtype object if they are none."""
+    try:
+        return checks.as_array(edges)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return np.array(None)  # rows of different lengths, or an unknown object
+
+
+def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
+    if isinstance(edges, (list, tuple)) and edges and isinstance(edges[0], tuple):
+        msg = (
+            "edges must be an array of shape (2, e), senders first, got a list of "
+            "pairs; pass np.array(edges).T"
+        )
+        raise TypeError(msg)
+    checks.plain("edges", edges)
+    index = _index(edges)
+    if index.dtype == object or (index.ndim == 0 and not hasattr(edges, "shape")):
+        msg = (
+            "edges must be an edge index of shape (2, e), a scipy sparse matrix, a "
+            f"networkx graph or a jraph.GraphsTuple, got {type(edges).__name__}"
+        )
+        raise TypeError(msg)
+    if index.size == 0:
+        index = np.zeros((2, 0), np.int64)
+    if index.ndim != 2 or index.shape[0] != 2:
+        hint = "; pass edges.T" if index.ndim == 2 and index.shape[1] == 2 else ""
+        msg = f"edges must have shape (2, e), senders first, got {index.shape}{hint}"
+        raise ValueError(msg)
+    if not np.issubdtype(index.dtype, np.integer):
+        msg = f"edges must hold integer node ids, got {index.dtype}"
+        raise TypeError(msg)
+    index = index.astype(np.int64)  # of unsigned ones too, which the next line needs
+    if num_nodes is None:
+        num_nodes = int(index.max(initial=-1)) + 1
+    values, tolerance = None, 0.0
+    if weights is not None:
+        values = checks.reals("weights", weights)
+        tolerance = edge_lists.rounding(values.dtype)
+        values = values.astype(np.float64)
+        values = values[:, 0] if values.shape == (index.shape[1], 1) else values
+    return EdgeList(index[1], index[0], values, num_nodes, tolerance=tolerance)
+
+
+def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> EdgeList:
+    if matrix.shape != 2 * matrix.shape[:1] or num_nodes not in {None, matrix.shape[0]}:
+        msg = f"the sparse matrix must be n x n, got {matrix.shape} for n = {num_nodes}"
+        raise ValueError(msg)
+    if weights is not None:
+        msg = "a sparse matrix has its own weights; leave weights out"
+        raise ValueError(msg)
+    checks.reals("the sparse matrix", matrix.dtype.type())
+    # Before row pointers of all nodes are allocated.
+    checks.int32_indexable(matrix.shape[0], matrix.nnz)
+    coo = to_scipy(matrix).tocoo()
+    coo.eliminate_zeros()
+    values = None if np.all(coo.data == 1) else coo.data
+    index = np.stack([coo.col, coo.row]).astype(np.int64)
+    return _from_index(index, coo.shape[0], values)
+
+
+def _from_jraph(graph: Any, num_nodes: int | None, weights: Any) -> EdgeList:
+    ends = (graph.senders, graph.receivers)
+    for name, part in zip(("senders", "receivers"), ends, strict=True):
+        checks.plain(name, part)
+    total, num_edges = int(np.sum(graph.n_node)), len(graph.senders)
+    if int(np.sum(graph.n_edge)) != num_edges:
+        msg = (
+            f"n_edge of the GraphsTuple must sum to its {num_edges} senders, got "
+            f"{np.sum(graph.n_edge)}; pad graphs with jraph.pad_with_graphs"
+        )
+        raise ValueError(msg)
+    if isinstance(weights, str):
+        checks.one_of("weights", weights, ("edges",))
+        weights = graph.edges
+    elif weights is None:
+        unused = {"GraphsTuple.edges": graph.edges}
+        _warn_unused(unused, num_edges, 'pass weights="edges" to use it')
+    index = np.stack([*map(checks.as_array, ends)])
+    return _from_index(index, total if num_nodes is None else num_nodes, weights)
+
+
+def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> EdgeList:
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    if num_nodes not in {None, len(position)}:
+        msg = f"the graph has {len(position)} nodes, got num_nodes = {num_nodes}"
+        raise ValueError(msg)
+    if weights is not None and not isinstance(weights, str):
+        msg = "weights of a networkx graph must be the name of an edge attribute"
+        raise TypeError(msg)
+    name, triples = weights or "weight", list(graph.edges(data=True))
+    attributes = [data for *_, data in triples]
+    values = None
+    if any(data.get(name) is not None for data in attributes):
+        # An edge without the attribute weighs 1, as in networkx itself.
+        found = [data.get(name) for data in attributes]
+        found = [1.0 if value is None else value for value in found]
+        values = checks.reals(f"the edge attribute {name!r}", found)
+    elif attributes:
+        own = sorted({str(key) for data in attributes for key in data})
+        if weights is not None:
+            msg = (
+                f"weights must name an edge attribute, got {weights!r}; the edges have "
+                f"{', '.join(own) or 'none'}"
+            )
+            raise ValueError(msg)
+        columns = {key: [data.get(key) for data in attributes] for key in own}
+        numeric = {
+            f"the edge attribute {key!r}": values
+            for key, values in columns.items()
+            if all(isinstance(value, Real) for value in values)
+        }
+        _warn_unused(numeric, len(triples), "pass its name as weights= to use it")
+    index = np.array([(position[u], position[v]) for u, v, _ in triples], np.int64)
+    edges = _from_index(index.reshape(-1, 2).T, len(position), values)
+    return edges._replace(undirected=not graph.is_directed())
+
+
+def to_jraph(adjacency: Any, nodes: Any = None) -> "jraph.GraphsTuple":
+    """Return an adjacency, BCOO or scipy, as one graph; edge values are its entries.
+
+    Args:
+        adjacency: A_ij, unless it is zero, becomes an edge from sender j to receiver i.
+        nodes: node features, (n, d).
 
     Raises:
-        ValueError: no node, or one without a label; another number of labels.
+        ValueError: another number of rows of features.
+        TypeError: an adjacency that is not sparse.
     """
-    index = indices("nodes", nodes, len(own))
-    found = own[index]
-    if labels is not None:
-        found = class_labels.codes(labels, classes)[1]
-        of_ids = nodes is not None and checks.as_array(nodes).dtype.kind != "b"
-        expected = len(index) if of_ids else len(own)
-        if len(found) != expected:
-            hint = "; pass labels[nodes]" if of_ids else ""
-            msg = f"there must be {expected} labels, got {len(found)}{hint}"
-            raise ValueError(msg)
-        found = found if of_ids else found[index]
-        theirs = class_labels.codes(labels)[0]
-        if theirs.size and class_labels.is_text(theirs) != class_labels.is_text(
-            classes
-        ):
-            here, there = theirs.tolist()[0], classes.tolist()[0]
-            msg = f"labels such as {here!r} are of no class of the fit, as {there!r} is"
-            raise ValueError(msg)
-    if nodes is None:
-        left = (found >= 0) & ~used
-        index, found = index[left], found[left]
-    if len(index) == 0:
-        msg = "there is no labeled node to score on; pass nodes, and their labels"
-        raise ValueError(msg)
-    if (found < 0).any():
-        node = int(index[np.argmax(found < 0)])
-        msg = f"node {node} has no label to score by; pass nodes that have one"
-        raise ValueError(msg)
-    return index, found
+    import jraph
+
+    csr = to_scipy(adjacency)
+    csr.eliminate_zeros()
+    coo = csr.tocoo()
+    if nodes is not None:
+        checks.rows("nodes", nodes, coo.shape[0])
+    return jraph.GraphsTuple(
+        nodes=nodes,
+        edges=jnp.asarray(coo.data),
+        receivers=jnp.asarray(coo.row, dtype=jnp.int32),
+        senders=jnp.asarray(coo.col, dtype=jnp.int32),
+        n_node=jnp.array([coo.shape[0]]),
+        n_edge=jnp.array([coo.nnz]),
+        globals=None,
+    )

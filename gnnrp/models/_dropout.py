@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Shaped
 
 from gnnrp import sparse
-from gnnrp.sparse.primitive import own_transposed
+from gnnrp.sparse.primitive import transposed_pattern
 
 DIGITS = 24  # of a share, in binary; a float32 has as many
 
@@ -55,5 +55,5 @@ def dropped(z: Any, keep: jax.Array, share: float) -> Any:
     if not isinstance(z, sparse.Matrix):
         return entries
     # Of symmetric inputs, what is left is not: reverse mode needs a pattern of its own.
-    transposed = own_transposed(z.pattern, z.transposed, z.shape[0], z.backend)
+    transposed = transposed_pattern(z.pattern, z.transposed, z.shape[0], z.backend)
     return dataclasses.replace(z, data=entries, transposed=transposed)

@@ -201,7 +201,7 @@ class APPNP(MLP):
         if matrix is None:
             return h
         alpha = jnp.asarray(self.alpha, h.dtype)
-        return sparse.iterate(
+        return sparse.propagate(
             matrix, lambda new, _, h: (1 - alpha) * new + alpha * h, h, self.power
         )
 
@@ -269,4 +269,4 @@ def _hops(matrix: LinearMap | None, z: jax.Array, power: int) -> jax.Array:
     checks.count("power", power, 0)
     if matrix is None:
         return z
-    return sparse.iterate(matrix, lambda new, *_: new, z, power)
+    return sparse.propagate(matrix, lambda new, *_: new, z, power)

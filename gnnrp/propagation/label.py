@@ -61,7 +61,7 @@ def propagate(
         weight = jnp.asarray(alpha, start.dtype)
         return weight * new + (1 - weight) * start
 
-    return sparse.iterate(adjacency, hop, start, num_iterations)
+    return sparse.propagate(adjacency, hop, start, num_iterations)
 
 
 def limit(

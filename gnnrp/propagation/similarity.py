@@ -44,7 +44,7 @@ class Power:
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return A^K V."""
-        return sparse.iterate(
+        return sparse.propagate(
             self.adjacency, lambda new, *_: new, v, self.power, first=self.first
         )
 
@@ -85,7 +85,7 @@ class LazyWalk:
             alpha = jnp.asarray(self.alpha, old.dtype)
             return alpha * new + (1 - alpha) * old
 
-        return sparse.iterate(self.adjacency, hop, v, self.power, first=self.first)
+        return sparse.propagate(self.adjacency, hop, v, self.power, first=self.first)
 
 
 @jax.tree_util.register_dataclass

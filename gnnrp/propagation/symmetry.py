@@ -63,7 +63,7 @@ def of_entries(similarity: LinearMap, eps: float) -> bool | None:
         eps: unit round-off of the run.
     """
     if isinstance(similarity, sparse.Matrix):
-        return _sparse_is_symmetric(sparse.stored(similarity), eps)
+        return _sparse_is_symmetric(sparse.to_csr(similarity), eps)
     if isinstance(similarity, maps.Dense):
         return arrays.asymmetric_pair(similarity.matrix, eps) is None
     if isinstance(similarity, maps.Power | maps.LazyWalk):

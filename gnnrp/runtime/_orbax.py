@@ -21,7 +21,7 @@ HALF = ".half"
 
 @contextlib.contextmanager
 def manager(ocp: Any) -> Iterator[Any]:
-    """Open orbax and hide what it logs, since errors are raised."""
+    """Open orbax and hide its log lines, since errors are raised."""
     with (
         safe_text.quiet(logging.getLogger("absl")),
         ocp.Checkpointer(ocp.StandardCheckpointHandler()) as opened,
@@ -35,7 +35,7 @@ def reading(path: Path) -> Iterator[None]:
 
     Raises:
         ValueError: the checkpoint is damaged.
-        MemoryError: it may be whole, and so may be the one before.
+        MemoryError: the checkpoint, and the previous one, may be intact.
         PermissionError: likewise.
     """
     try:
@@ -45,20 +45,20 @@ def reading(path: Path) -> Iterator[None]:
     except Exception as error:
         is_known = isinstance(error, atomic_files.DamagedError)
         reason = str(error) if is_known else "it cannot be read"
-        earlier = any(t < int(path.name) for t in steps(path.parent))
-        way = "resume from the previous checkpoint" if earlier else "start anew"
+        has_previous = any(t < int(path.name) for t in steps(path.parent))
+        way = "resume from the previous checkpoint" if has_previous else "start anew"
         msg = f"the checkpoint {path} is damaged ({reason}); delete it to {way}"
         raise ValueError(msg) from error
 
 
 def steps(folder: Path) -> list[int]:
-    """Return the numbers of all checkpoints in a folder, whole or damaged."""
+    """Return the numbers of all checkpoints in a folder, intact or damaged."""
     names = (path.name for path in folder.iterdir())
     return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:
-    """Delete checkpoints so that a kill leaves none in part under its number."""
+    """Delete checkpoints; a kill leaves no part of one under its number."""
     for name in names:
         path = folder / name
         if not name.endswith(HALF):
@@ -75,7 +75,7 @@ def leftovers(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def writing(folder: Path, t: int) -> Iterator[None]:
-    """Turn what orbax raises where it cannot write into one sentence.
+    """Turn orbax's errors of writing into one sentence.
 
     Raises:
         OSError: the disk is full, or cannot be written any more.
@@ -88,16 +88,16 @@ def writing(folder: Path, t: int) -> Iterator[None]:
         if code is None:
             raise
         for half in folder.glob(f"{t}{HALF}*"):
-            shutil.rmtree(half, ignore_errors=True)  # it may be what fills the disk
+            shutil.rmtree(half, ignore_errors=True)  # it may fill the disk
         msg = (
             f"the checkpoint {folder / str(t)} cannot be written "
-            f"({os.strerror(code)}); make room, and go on from the last one"
+            f"({os.strerror(code)}); make room, and resume from the previous one"
         )
         raise OSError(msg) from error
 
 
 def plain(state: Any) -> Any:
-    """Return the leaves by number, keys as numbers: no type need be named on disk."""
+    """Return the leaves by number, keys as numbers: disks hold no names of types."""
     leaves = jax.tree.leaves(state)
     return {
         str(i): jax.random.key_data(leaf) if is_key(leaf) else leaf
@@ -105,19 +105,19 @@ def plain(state: Any) -> Any:
     }
 
 
-def rebuilt(leaves: dict[str, Any], like: Any) -> Any:
-    """Return the state that ``plain`` took apart, in the structure of another."""
+def rebuild(leaves: dict[str, Any], like: Any) -> Any:
+    """Return the state of ``plain`` leaves, in the structure of another state."""
     models, structure = jax.tree.flatten(like)
-    found = [
+    state = [
         jax.random.wrap_key_data(leaves[str(i)], impl=jax.random.key_impl(model))
         if is_key(model)
         else leaves[str(i)]
         for i, model in enumerate(models)
     ]
-    return jax.tree.unflatten(structure, found)
+    return jax.tree.unflatten(structure, state)
 
 
 def is_key(leaf: Any) -> bool:
-    """Tell whether a leaf is a key of random numbers."""
+    """Return whether a leaf is a key of random numbers."""
     kind = getattr(leaf, "dtype", np.float64)
     return jnp.issubdtype(kind, jax.dtypes.prng_key)

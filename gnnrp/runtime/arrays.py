@@ -1,4 +1,4 @@
-"""Checks of arrays that may be of a device or traced: by type and shape alone."""
+"""Checks of arrays on a device or traced, by type and shape only."""
 
 from typing import Any
 
@@ -13,88 +13,88 @@ from jaxtyping import Array, Float
 from gnnrp.runtime import checks
 
 ROUND_OFF = 1e3
-"""Units of round-off by which mirror images may differ in a symmetric matrix."""
+"""Units of round-off by which M_ij and M_ji of a symmetric matrix may differ."""
 
-_ROWS = 1024  # of a block that is compared with its mirror image
+_ROWS = 1024  # of a block that is compared with its transpose
 
 
-def real(name: str, given: Any) -> Array:
+def real(name: str, values: Any) -> Array:
     """Return an array of real numbers.
 
     Raises:
-        TypeError: of complex numbers, or none.
+        TypeError: complex numbers, keys, or not numbers.
     """
-    if not isinstance(given, jax.Array):
-        return jnp.asarray(checks.reals(name, given))
-    if jnp.iscomplexobj(given) or jnp.issubdtype(given.dtype, jax.dtypes.extended):
-        msg = f"{name} must hold real numbers, got {given.dtype}"
+    if not isinstance(values, jax.Array):
+        return jnp.asarray(checks.reals(name, values))
+    if jnp.iscomplexobj(values) or jnp.issubdtype(values.dtype, jax.dtypes.extended):
+        msg = f"{name} must hold real numbers, got {values.dtype}"
         raise TypeError(msg)
-    return given
+    return values
 
 
-def floating(name: str, given: Any) -> Array:
+def floating(name: str, values: Any) -> Array:
     """Return an array of floats; whole numbers become JAX's default ones.
 
     Raises:
-        TypeError: of complex numbers, or none.
+        TypeError: complex numbers, keys, or not numbers.
     """
-    array = real(name, given)
+    array = real(name, values)
     is_float = jnp.issubdtype(array.dtype, jnp.floating)
     return array if is_float else array.astype(jnp.zeros(0).dtype)
 
 
-def node_ids(name: str, given: Any, num_nodes: int) -> Array:
-    """Return node ids as indices; all nodes of None.
+def node_ids(name: str, nodes: Any, num_nodes: int) -> Array:
+    """Return node ids as indices; None selects all nodes.
 
     Raises:
-        ValueError: no list of nodes from 0 to n - 1; traced ones are not looked at.
+        ValueError: not a list of nodes from 0 to n - 1; traced ids may be any.
         TypeError: not real numbers.
     """
-    if given is None:
+    if nodes is None:
         return jnp.arange(num_nodes)
-    if not isinstance(given, Tracer):  # int32 would wrap what is far too large
-        found = checks.reals(name, given)
-        return jnp.asarray(checks.node_ids(name, found, num_nodes))
-    checks.ids(name, given)
-    return given if given.size else given.astype(jnp.int32)
+    if not isinstance(nodes, Tracer):  # int32 would wrap ids that are far too large
+        ids = checks.reals(name, nodes)
+        return jnp.asarray(checks.node_ids(name, ids, num_nodes))
+    checks.ids(name, nodes)
+    return nodes if nodes.size else nodes.astype(jnp.int32)
 
 
-def one_key(given: Any) -> None:
-    """Refuse what is not a single key of JAX's random numbers.
+def one_key(key: Any) -> None:
+    """Refuse an argument that is not a single key of JAX's random numbers.
 
     Raises:
         TypeError: it is not.
     """
-    dtype = getattr(given, "dtype", None)
+    dtype = getattr(key, "dtype", None)
     new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    single = getattr(given, "shape", None) in ([()] if new else [(2,), (4,)])
+    single = getattr(key, "shape", None) in ([()] if new else [(2,), (4,)])
     if not single or not (new or dtype == jnp.uint32):
-        got = checks.shown(given)
+        got = checks.shown(key)
         msg = f"key must be one key, such as jax.random.key(0), got {got}"
         raise TypeError(msg)
 
 
-def sparse_matrix(given: Any) -> None:
-    """Refuse what is no sparse matrix.
+def sparse_matrix(adjacency: Any) -> None:
+    """Refuse an adjacency that is not a sparse matrix.
 
     Raises:
         ValueError: a sparse array that is not a matrix.
         TypeError: not sparse.
     """
-    if not (isinstance(given, BCOO) or scipy.sparse.issparse(given)):
+    if not (isinstance(adjacency, BCOO) or scipy.sparse.issparse(adjacency)):
         msg = (
             f"adjacency must be a BCOO or a scipy sparse matrix, got "
-            f"{type(given).__name__}; scipy.sparse.csr_array(...) makes one"
+            f"{type(adjacency).__name__}; scipy.sparse.csr_array(...) makes one"
         )
         raise TypeError(msg)
-    blocks = isinstance(given, BCOO) and given.n_sparse != 2
-    if blocks or given.ndim != 2:
-        msg = f"adjacency must be a sparse matrix, got shape {given.shape}"
+    blocks = isinstance(adjacency, BCOO) and adjacency.n_sparse != 2
+    if blocks or adjacency.ndim != 2:
+        msg = f"adjacency must be a sparse matrix, got shape {adjacency.shape}"
         raise ValueError(msg)
 
 
 def entries(data: np.ndarray) -> np.ndarray:
-    """Return entries of a sparse matrix in a type that SciPy adds without overflow.
+    """Return entries of a sparse matrix in a type that SciPy sums without overflow.
 
     Booleans stay: SciPy combines them by "or".
 
@@ -110,10 +110,10 @@ def entries(data: np.ndarray) -> np.ndarray:
 
 
 def asymmetric_pair(matrix: Float[Any, "n n"], eps: float) -> tuple[int, int] | None:
-    """Return a pair (i, j) with M_ij != M_ji beyond round-off; None if there is none.
+    """Return a pair (i, j) with M_ij != M_ji beyond round-off, or None.
 
     M_ij and M_ji may differ by 1,000 ε sqrt(r_i r_j), r_i the largest entry of row and
-    column i: the limit depends on the two nodes alone, neither on n nor on M elsewhere.
+    column i: the limit depends on the two nodes only, neither on n nor on M elsewhere.
 
     Args:
         matrix: M, compared on the host, a block of rows at a time; NaN differs.

@@ -1,4 +1,4 @@
-"""Files written whole or not at all; folders tried beforehand, and sealed."""
+"""Files written completely or not at all; folders checked beforehand, and sealed."""
 
 import contextlib
 import errno
@@ -10,7 +10,7 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,11 +25,11 @@ def obstacle(folder: Path) -> OSError | None:
 
     A folder that does not exist is not made: the nearest one above it is tried.
     """
-    there = folder.absolute()
+    nearest = folder.absolute()
     try:
-        while not os.path.lexists(there):
-            there = there.parent
-        with tempfile.TemporaryFile(dir=there) as file:
+        while not os.path.lexists(nearest):
+            nearest = nearest.parent
+        with tempfile.TemporaryFile(dir=nearest) as file:
             file.write(b"0")
     except OSError as error:
         return error
@@ -40,7 +40,7 @@ def try_folder(folder: Path) -> None:
     """Refuse a folder in which nothing can be written.
 
     Raises:
-        OSError: a file where a folder should be, no permission, no room.
+        OSError: a file in place of the folder, no permission, no room.
     """
     if error := obstacle(folder):
         with telling(folder):
@@ -48,13 +48,13 @@ def try_folder(folder: Path) -> None:
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
-    """Write a file whole or not at all: under another name beside it, then renamed.
+    """Write a file completely or not at all: beside it, then renamed.
 
     Raises:
         OSError: it cannot be written.
     """
-    # No other file system can be renamed from. Without the file's own name, since that
-    # may be as long as one can be.
+    # In the same folder, since no other file system can be renamed from. Without the
+    # file's own name, which may be as long as the system allows.
     half = path.with_name(f".{secrets.token_hex(8)}.half")
     remove = functools.partial(half.unlink, missing_ok=True)
     with interrupts.Held(), interrupts.cleanup(remove), telling(path):
@@ -69,7 +69,7 @@ def write(path: Path, content: bytes | memoryview) -> None:
 
 
 def is_half(name: str) -> bool:
-    """Return whether the name is that of a file that a killed ``write`` left."""
+    """Return whether a name is that of a file that a killed ``write`` left."""
     return re.fullmatch(r"\.[0-9a-f]{16}\.half", name) is not None
 
 
@@ -78,22 +78,22 @@ def telling(path: Path) -> Iterator[None]:
     """Turn an error of writing into one sentence that names the file or folder.
 
     Raises:
-        OSError: of the class and number of the one that was raised inside.
+        OSError: with the class and number of the original error.
     """
     try:
         yield
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        plain = type(error)(
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        named = type(error)(
             f"{str(path)!r} cannot be written ({error.strerror or error}); "
-            f"{'make room, or ' if full else ''}choose another place"
+            f"{'make room, or ' if is_full else ''}choose another place"
         )
-        plain.errno = error.errno
-        raise plain from error
+        named.errno = error.errno
+        raise named from error
 
 
 class DamagedError(ValueError):
-    """A file or folder that is not the one that was written."""
+    """A file or folder that differs from the one that was written."""
 
 
 def refuse(reason: str) -> NoReturn:
@@ -106,20 +106,24 @@ def refuse(reason: str) -> NoReturn:
 
 
 def seal(folder: Path, **known: Any) -> None:
-    """Write ``manifest.json``: the size and digest of each file of a folder, and more.
+    """Write ``manifest.json``, with the size and digest of each file of a folder.
 
     The seal is a SHA-256 of the manifest. It detects accidents, and files that come
-    from another folder. It is no signature: this function seals changed files too.
+    from another folder. It is not a signature: anyone can seal changed files.
 
     Args:
         folder: of the files.
-        known: entries of the manifest, plain JSON.
+        known: further entries of the manifest, plain JSON.
 
     Raises:
         OSError: it cannot be written.
     """
-    made = known | {"files": _files(folder)}  # before there is one more
-    content = json.dumps(made | {"seal": seal_of(made)}).encode()
+    files = {  # before there is one more
+        name: None if size is None else [size, _sha256(folder / name)]
+        for name, size in _tree(folder).items()
+    }
+    manifest = known | {"files": files}
+    content = json.dumps(manifest | {"seal": seal_of(manifest)}).encode()
     write(folder / _MANIFEST, content)
 
 
@@ -127,7 +131,7 @@ def unseal(folder: Path, **expected: Any) -> dict[str, Any]:
     """Return the manifest of a folder that has not changed since ``seal``.
 
     Args:
-        folder: must hold its manifest and the files listed there, and nothing else.
+        folder: of the manifest and the files that it lists, and no others.
         expected: entries that the manifest must have.
 
     Raises:
@@ -142,37 +146,24 @@ def unseal(folder: Path, **expected: Any) -> dict[str, Any]:
     if size > _MOST_BYTES:
         refuse(f"its {_MANIFEST} has {size:,} bytes")
     try:
-        made = json.loads((folder / _MANIFEST).read_bytes())
-        known = made.pop("seal") == seal_of(made)
-        listed = {name: each and each[0] for name, each in made["files"].items()}
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        is_sealed = manifest.pop("seal") == seal_of(manifest)
+        sizes = {name: each and each[0] for name, each in manifest["files"].items()}
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        known = False
-    if not known or any(made.get(name) != expected[name] for name in expected):
+        is_sealed = False
+    if not is_sealed or any(manifest.get(name) != expected[name] for name in expected):
         refuse(f"its {_MANIFEST} is not the one that was written there")
-    if wrong := sorted(tree.items() ^ listed.items(), key=str):
+    if wrong := sorted(tree.items() ^ sizes.items(), key=str):
         refuse(f"{wrong[0][0]!r} is missing, new or of another size")
-    for name, each in made["files"].items():
+    for name, each in manifest["files"].items():
         if each is not None and each[1] != _sha256(folder / name):
             refuse(f"{name!r} is not the file that was written")
-    return made
+    return manifest
 
 
-def seal_of(made: Any) -> str:
-    """Return the SHA-256 of plain JSON, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
-
-
-def _files(folder: Path) -> dict[str, list[Any] | None]:
-    """Return size and SHA-256 of each file, None for folders.
-
-    Raises:
-        OSError: one cannot be read.
-        DamagedError: a special file.
-    """
-    return {
-        name: None if size is None else [size, _sha256(folder / name)]
-        for name, size in _tree(folder).items()
-    }
+def seal_of(manifest: Any) -> str:
+    """Return the SHA-256 of plain JSON, regardless of the order of its keys."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _tree(folder: Path) -> dict[str, int | None]:
@@ -188,74 +179,19 @@ def _tree(folder: Path) -> dict[str, int | None]:
     def fail(error: OSError) -> NoReturn:
         raise error
 
-    found: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {}
     for parent, folders, files in os.walk(folder, onerror=fail):
         for path in (Path(parent, name) for name in folders + files):
             status, name = path.lstat(), path.relative_to(folder).as_posix()
             if stat.S_ISDIR(status.st_mode):
-                found[name] = None
+                sizes[name] = None
             elif stat.S_ISREG(status.st_mode):
-                found[name] = status.st_size
+                sizes[name] = status.st_size
             else:
                 refuse(f"{name!r} is neither a file nor a folder")
-    return found
+    return sizes
 
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class Journal:
-    """Rows of plain JSON that a run appends to, saved with each of its checkpoints.
-
-    A file of JSON lines shows them. It is written anew from the rows at each change and
-    never read, so that it cannot disagree with the run.
-    """
-
-    def __init__(
-        self,
-        path: Path | None,
-        find_fault: Callable[[int, list[Any], Any], str | None] = lambda *_: None,
-    ) -> None:
-        """Start without rows.
-
-        Args:
-            path: of the file; None: there is none.
-            find_fault: from step, rows and state of a checkpoint, the fault of the
-                rows, or None.
-
-        Raises:
-            IsADirectoryError: a folder is in the place of the file.
-        """
-        if path is not None and path.is_dir():
-            msg = f"{str(path)!r} is a folder, and rows are saved there; remove it"
-            raise IsADirectoryError(msg)
-        self.rows: list[Any] = []
-        self.find_fault = find_fault
-        self._path = path
-
-    def append(self, row: Any) -> None:
-        """Add a row.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self.restore([*self.rows, row])
-
-    def restore(self, rows: list[Any]) -> None:
-        """Take over the rows of a checkpoint.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self.rows = rows
-        if self._path is not None:
-            lines = "".join(_line(row) for row in rows)
-            write(self._path, lines.encode())
-
-
-def _line(row: Any) -> str:
-    """Return a row as a line of JSON, null where a number is not finite."""
-    text = json.dumps(row)
-    return json.dumps(json.loads(text, parse_constant=lambda _: None)) + "\n"

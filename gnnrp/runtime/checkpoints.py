@@ -1,15 +1,15 @@
-"""Checkpoints of long runs: written atomically by orbax, sealed, the last two kept.
+"""Checkpoints of long runs: written atomically by orbax, sealed, the last two stored.
 
-A driver offers its state between steps. ``Keeper`` saves it now and then, and once more
+A driver offers its state between steps. ``Keeper`` saves it at intervals, and once more
 on an interrupt. A resumed run is bit-identical to an uninterrupted one.
 
-A damaged checkpoint is refused. Its manifest seals the step, the settings and all
-files (``atomic_files.seal``), and holds type, shape and SHA-256 of each leaf, which are
+A damaged checkpoint is refused. Its manifest seals the step, the settings and all files
+(``atomic_files.seal``), and lists type, shape and SHA-256 of each leaf, which are
 compared again after orbax has read them. Drivers then compare the state with its step,
 and recompute what one product or one metric reveals. This detects accidents, and files
 that were edited, moved or copied from another run, with or without a new digest. A
-state that somebody changed on purpose and saved by ``save`` passes if the checks of the
-driver do not see the change: no secret signs the seal.
+state that was changed on purpose and saved by ``save`` passes unless the driver detects
+the change: no secret signs the seal.
 """
 
 import contextlib
@@ -27,14 +27,65 @@ from jax.experimental import multihost_utils
 from gnnrp.runtime import _orbax, atomic_files, checks, fingerprint, folders, interrupts
 
 SECONDS = 60.0  # between two checkpoints
-_FILES = 48  # of a checkpoint at most, beside its arrays, of a block each
+_FILES = 48  # of a checkpoint at most, besides its arrays, of a block each
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
 
-Journal = atomic_files.Journal
+
+class Journal:
+    """Rows of plain JSON that a run appends to, saved with each of its checkpoints.
+
+    They are also written to a file of JSON lines, which is never read.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        find_fault: Callable[[int, list[Any], Any], str | None] = lambda *_: None,
+    ) -> None:
+        """Start without rows.
+
+        Args:
+            path: of the file, if there is one.
+            find_fault: returns the fault of the rows, or None, from step, rows and
+                state of a checkpoint.
+
+        Raises:
+            IsADirectoryError: there is a folder at the path.
+        """
+        if path is not None and path.is_dir():
+            msg = f"{str(path)!r} is a folder, and rows are saved there; remove it"
+            raise IsADirectoryError(msg)
+        self.rows: list[Any] = []
+        self.find_fault = find_fault
+        self._path = path
+
+    def append(self, row: Any) -> None:
+        """Add a row.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.restore([*self.rows, row])
+
+    def restore(self, rows: list[Any]) -> None:
+        """Replace the rows by those of a checkpoint.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.rows = rows
+        if self._path is not None:
+            lines = "".join(f"{_finite_json(row)}\n" for row in rows)
+            atomic_files.write(self._path, lines.encode())
+
+
+def _finite_json(row: Any) -> str:
+    """Format a row as JSON, with null for numbers that are not finite."""
+    return json.dumps(json.loads(json.dumps(row), parse_constant=lambda _: None))
 
 
 class Keeper:
-    """Keeps a run in a folder, if there is one.
+    """Saves the states of a run in a folder, if there is one.
 
     A run writes::
 
@@ -46,7 +97,7 @@ class Keeper:
             keeper.finish(t, lambda: state)
 
     Within, Ctrl-C waits for the next offer, which is saved before ``KeyboardInterrupt``
-    is raised; a second one does not wait. In a command both hold for SIGTERM too.
+    is raised; a second one does not wait. In a command this holds for SIGTERM too.
     """
 
     def __init__(
@@ -59,9 +110,9 @@ class Keeper:
         """Make the folder.
 
         Args:
-            folder: None: nothing is kept.
-            settings: plain JSON that a checkpoint must have been made with.
-            seconds: between two checkpoints, or fifty times what writing one takes.
+            folder: of the checkpoints; None: there are none.
+            settings: plain JSON that a checkpoint must agree with.
+            seconds: between two checkpoints; at least fifty times what writing takes.
             journal: saved with each checkpoint, and restored with the last one.
 
         Raises:
@@ -70,18 +121,17 @@ class Keeper:
             TypeError: settings that are not JSON.
         """
         checks.at_least("checkpoint_seconds", seconds, 0)
-        for name, value in settings.items() if folder is not None else ():
-            _check_json(name, value)
         self._folder = None if folder is None else Path(folder)
         self._settings, self._seconds = settings, seconds
         self._journal = journal or Journal(None)
-        self._last, self._cost, self._kept = time.monotonic(), 0.0, -1
+        self._last, self._cost, self._saved = time.monotonic(), 0.0, -1
         self._held, self._lock = interrupts.Held(), contextlib.ExitStack()
         if self._folder is not None:
+            _check_json(settings)
             prepare(self._folder)
 
     def __enter__(self) -> "Keeper":
-        """Lock the folder, and let Ctrl-C wait for an offer.
+        """Lock the folder, and delay Ctrl-C to the next offer.
 
         Raises:
             OSError: another run uses the folder.
@@ -101,7 +151,7 @@ class Keeper:
         self._held.release()
         self._lock.close()
         if kind is None and interrupted:
-            raise KeyboardInterrupt(self._told())
+            raise KeyboardInterrupt(self._message())
 
     def resumed(
         self,
@@ -112,27 +162,27 @@ class Keeper:
         """Return the state of the last checkpoint, or None.
 
         Args:
-            like: from its number t, a state of the same shapes and types.
-            find_fault: from t and the state, its fault, or None.
-            most: largest t of the run, if it has one.
+            like: returns a state of the same shapes and types from the number t.
+            find_fault: returns the fault of a state, or None, from t and the state.
+            most: largest t of the run, if there is one.
 
         Raises:
-            ValueError: the checkpoint is of other settings, or damaged.
+            ValueError: the checkpoint has other settings, or is damaged.
         """
         if self._folder is None:
             return None
-        self._kept, found, rows = _restored(self._folder, like, self._settings, most)
-        if found is None:
+        self._saved, state, rows = _load(self._folder, like, self._settings, most)
+        if state is None:
             return None
-        path = self._folder / str(self._kept)
+        path = self._folder / str(self._saved)
         with _together(path):
-            fault = find_fault(self._kept, found)
-            fault = fault or self._journal.find_fault(self._kept, rows, found)
+            fault = find_fault(self._saved, state)
+            fault = fault or self._journal.find_fault(self._saved, rows, state)
             with _orbax.reading(path):
                 if fault:
                     atomic_files.refuse(fault)
         self._journal.restore(rows)
-        return found
+        return state
 
     def offer(self, t: int, make: Callable[[], Any]) -> None:
         """Save a state if one is due; its number t grows from one offer to the next.
@@ -148,24 +198,24 @@ class Keeper:
         if due or interrupted:
             self.finish(t, make)
         if interrupted:
-            raise KeyboardInterrupt(self._told())
+            raise KeyboardInterrupt(self._message())
 
     def finish(self, t: int, make: Callable[[], Any]) -> None:
         """Save a state, whether one is due or not, unless it is saved already."""
-        if self._folder is None or t <= self._kept:
+        if self._folder is None or t <= self._saved:
             return
         began = time.monotonic()
         save(self._folder, t, make(), self._settings, self._journal.rows)
-        self._last, self._kept = time.monotonic(), t
-        if self._seconds > 0:  # else every state is saved
+        self._last, self._saved = time.monotonic(), t
+        if self._seconds > 0:  # otherwise every state is saved
             self._cost = self._last - began
 
-    def _told(self) -> str:
-        return f"interrupted; kept at {self._kept:,} in {self._folder}"
+    def _message(self) -> str:
+        return f"interrupted; saved step {self._saved:,} in {self._folder}"
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder, and check that it can be written.
+    """Make a folder, and check that it can be written.
 
     Raises:
         OSError: it cannot be made or written.
@@ -176,11 +226,7 @@ def prepare(folder: Path) -> None:
 
 
 def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
-    """Lock a folder until the stack is closed, by the first process of a run.
-
-    Raises:
-        OSError: another run uses the folder; in all processes alike.
-    """
+    # The first process locks the folder for all of them.
     error = None
     if jax.process_index() == 0:
         try:
@@ -193,30 +239,21 @@ def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
         raise error or BlockingIOError(msg)
 
 
-def _check_disk(folder: Path, state: Any) -> None:
-    """Refuse a full disk before orbax runs into it.
-
-    Orbax closes its event loop at the first error, and threads that still write then
-    print tracebacks.
-
-    Raises:
-        OSError: the disk is full.
-    """
-    if jax.process_count() == 1:  # else each writes a share
-        blocks = _FILES * os.statvfs(folder).f_frsize
-        folders.reserve(folder, blocks + sum(x.nbytes for x in jax.tree.leaves(state)))
+def started(folder: Path) -> bool:
+    """Return whether a folder holds a run."""
+    return latest(folder) is not None
 
 
 def latest(folder: Path) -> int | None:
-    """Return the number of the last state in a folder, None where there is none."""
+    """Return the number of the last state in a folder, None if there is none."""
     # Processes that share the folder may look before and after it is made.
-    (held,) = agreed(folder.is_dir() and any(folder.iterdir()))
-    if not held:
+    (is_used,) = agreed(folder.is_dir() and any(folder.iterdir()))
+    if not is_used:
         return None
-    found = max(_orbax.steps(folder), default=-1)
+    last = max(_orbax.steps(folder), default=-1)
     if jax.process_count() > 1:
-        found = int(multihost_utils.broadcast_one_to_all(np.array(found)))
-    return None if found < 0 else found
+        last = int(multihost_utils.broadcast_one_to_all(np.array(last)))
+    return None if last < 0 else last
 
 
 def save(
@@ -226,13 +263,13 @@ def save(
     settings: dict[str, Any],
     rows: list[Any] | None = None,
 ) -> None:
-    """Write a state beside earlier ones; a half-written one has no number.
+    """Write a state; it gets its number once it is complete.
 
     Args:
-        folder: made if need be.
-        t: its number.
+        folder: made if necessary.
+        t: number of the state.
         state: a pytree of arrays.
-        settings: plain JSON, kept beside it.
+        settings: plain JSON, stored with it.
         rows: of a journal, plain JSON too.
 
     Raises:
@@ -247,10 +284,15 @@ def save(
             folder.mkdir(parents=True, exist_ok=True)
             if jax.process_index() == 0:
                 _orbax.remove(folder, _orbax.leftovers(folder))
-        _check_disk(folder, state)
+        if jax.process_count() == 1:  # otherwise each writes a share
+            # Orbax closes its event loop at the first error, and threads that still
+            # write then print tracebacks.
+            blocks = _FILES * os.statvfs(folder).f_frsize
+            size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+            folders.reserve(folder, blocks + size)
         with _orbax.manager(ocp) as manager:
             manager.save(half.absolute(), args=ocp.args.StandardSave(leaves))
-        described = [_described(leaf) for leaf in leaves.values()]
+        described = [_describe(leaf) for leaf in leaves.values()]
         with _together(half):
             if jax.process_index() == 0:
                 known = {"settings": settings, "rows": rows or [], "leaves": described}
@@ -260,18 +302,13 @@ def save(
                 _orbax.remove(folder, map(str, old))
 
 
-def started(folder: Path) -> bool:
-    """Return whether a folder holds a run."""
-    return latest(folder) is not None
-
-
-def _restored(
+def _load(
     folder: Path, like: Callable[[int], Any], settings: dict[str, Any], most: int | None
 ) -> tuple[int, Any, list[Any]]:
-    """Return the number of the last state in a folder, the state and the rows.
+    """Return number, state and rows of the last checkpoint; -1 and None without one.
 
     Raises:
-        ValueError: the checkpoint is of other settings, or damaged.
+        ValueError: the checkpoint has other settings, or is damaged.
     """
     last = latest(folder)
     if last is None:
@@ -280,38 +317,38 @@ def _restored(
 
     path = folder / str(last)
     with _together(path), _orbax.reading(path):
-        # Before orbax's threads meet what is damaged, and print tracebacks.
-        made = atomic_files.unseal(path, step=last)
-        made_with, rows, leaves = (made[x] for x in ("settings", "rows", "leaves"))
+        # Before orbax's threads meet the damage, and print tracebacks.
+        manifest = atomic_files.unseal(path, step=last)
+        made_with, rows, leaves = (manifest[x] for x in ("settings", "rows", "leaves"))
         if not (isinstance(made_with, dict) and isinstance(rows, list)):
             atomic_files.refuse("its manifest.json has another form")
     with _together(path):
-        _same(folder, made_with, settings)
+        _check_settings(folder, made_with, settings)
     with _together(path), _orbax.reading(path):
         if most is not None and last > most:
             atomic_files.refuse(f"the run ends at {most}")
         model = like(last)
         expected = _orbax.plain(model)
-        kinds = [each[:2] for each in leaves]
+        kinds = [leaf[:2] for leaf in leaves]
         with _orbax.manager(ocp) as manager:
             stored = manager.metadata(path.absolute())
         stored = getattr(stored, "item_metadata", stored).tree  # older orbax has none
         stored = [stored[name] for name in sorted(stored, key=int)]
         stored = [[str(x.dtype), list(x.shape)] for x in stored]
-        if not kinds == stored == [_described(x)[:2] for x in expected.values()]:
+        if not kinds == stored == [_describe(x)[:2] for x in expected.values()]:
             atomic_files.refuse("its arrays have other types or shapes than the run's")
     with _orbax.reading(path), _orbax.manager(ocp) as manager:
-        found = manager.restore(
+        arrays = manager.restore(
             path.absolute(), args=ocp.args.StandardRestore(expected)
         )
     with _together(path), _orbax.reading(path):
-        if [_described(found[name]) for name in expected] != leaves:
+        if [_describe(arrays[name]) for name in expected] != leaves:
             atomic_files.refuse("its arrays are not those that were saved")
-    return last, _orbax.rebuilt(found, model), rows
+    return last, _orbax.rebuild(arrays, model), rows
 
 
-def _described(leaf: Any) -> list[Any]:
-    """Return type and shape of an array, and its SHA-256 where one process holds it."""
+def _describe(leaf: Any) -> list[Any]:
+    """Return type and shape of an array, and its SHA-256 if one process holds it."""
     is_whole = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
     array = np.asarray(leaf) if is_whole else leaf
     contents = fingerprint.digest(array) if is_whole else None
@@ -325,54 +362,47 @@ def _together(path: Path) -> Iterator[None]:
     Raises:
         ValueError: another process failed.
     """
-    failed = None
+    error = None
     try:
         yield
-    except Exception as error:  # whatever it is, the others must know
-        failed = error
-    (any_failed,) = agreed(failed is not None)
-    if failed is not None:
-        raise failed
+    except Exception as raised:  # of any kind: the others must know
+        error = raised
+    (any_failed,) = agreed(error is not None)
+    if error is not None:
+        raise error
     if any_failed:
         msg = f"another process could not use the checkpoint {path}; see its message"
         raise ValueError(msg)
 
 
-def _check_json(name: str, value: Any) -> None:
-    """Refuse settings that are not JSON before the run starts.
-
-    Raises:
-        TypeError: it is not plain JSON.
-    """
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError) as error:
-        msg = (
-            f"what a run was made with is kept as JSON, and {name} cannot be, got "
-            f"{checks.shown(value)}; name it by numbers or strings"
-        )
-        raise TypeError(msg) from error
-
-
 def agreed(*flags: bool) -> list[bool]:
-    """Return flags, each true where it is in any process, so that all do alike."""
+    """Return flags that are true if they are in any process, so that all do alike."""
     if jax.process_count() == 1:
         return list(flags)
     every = multihost_utils.process_allgather(np.array(flags))
     return [bool(flag) for flag in every.any(axis=0)]
 
 
-def _same(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Refuse a checkpoint of other settings.
+def _check_json(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            msg = (
+                f"{name} must be plain JSON to be stored in a checkpoint, got "
+                f"{checks.shown(value)}; pass numbers or strings"
+            )
+            raise TypeError(msg) from error
 
-    Raises:
-        ValueError: a setting differs.
-    """
-    asked = json.loads(json.dumps(asked))
-    names = [name for name in asked if found.get(name) != asked[name]]
-    if names or found.keys() != asked.keys():
-        name = names[0] if names else sorted(found.keys() ^ asked.keys())[0]
-        was, now = (checks.shown(each.get(name)) for each in (found, asked))
+
+def _check_settings(
+    folder: Path, stored: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    settings = json.loads(json.dumps(settings))
+    names = [name for name in settings if stored.get(name) != settings[name]]
+    if names or stored.keys() != settings.keys():
+        name = names[0] if names else sorted(stored.keys() ^ settings.keys())[0]
+        was, now = (checks.shown(each.get(name)) for each in (stored, settings))
         msg = (
             f"the checkpoints in {folder} are of another run: {name} was {was}, is "
             f"{now}; choose another folder"

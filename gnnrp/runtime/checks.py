@@ -1,8 +1,7 @@
-"""Checks of arguments: one sentence that names the value and the remedy.
+"""Argument checks that name the argument, its value and the accepted ones.
 
-What is wrong with a setting (a number, a name, a list, node ids) is a ValueError,
-whatever came in its place; so is a shape. A TypeError is of objects and of data: what
-is no function, no map, or an array of another type.
+A setting (a number, a name, a list, node ids) or a shape that is wrong is a ValueError,
+whatever its type; an array of another type, or an object of another class, a TypeError.
 """
 
 import difflib
@@ -21,29 +20,26 @@ _REPR = reprlib.Repr()
 _REPR.maxlevel = 3
 _REPR.maxtuple = _REPR.maxlist = _REPR.maxdict = _REPR.maxset = 12
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
-_SHOWN = 80  # characters of a value in a message
+_LONGEST = 80  # characters of a value in a message
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: short, on one line, without control characters.
+    """Format a value for a message: short, on one line, without control characters.
 
-    Of large containers only a part is visited.
+    Only a part of a large container is visited.
     """
     if getattr(value, "shape", ()) != () or hasattr(value, "nnz"):
         return f"{type(value).__name__} of shape {value.shape}"
     try:
-        text = _REPR.repr(value)
+        text = str(value) if isinstance(value, numbers.Real) else _REPR.repr(value)
     except ValueError:  # Python refuses to spell very large integers
         text = f"too large an {type(value).__name__}"
-    return safe_text.line(" ".join(text.split()), _SHOWN)
+    return safe_text.line(" ".join(text.split()), _LONGEST)
 
 
-def _figure(value: Any) -> str:
-    """Return a number for a message, as ``str`` does, but of bounded length."""
-    try:
-        return safe_text.line(str(value), _SHOWN)
-    except ValueError:
-        return shown(value)
+def _must(expected: str, name: str, value: Any, fix: str = "") -> str:
+    hint = f"; {fix}" if fix else ""
+    return f"{name} must {expected}, got {shown(value)}{hint}"
 
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
@@ -53,82 +49,74 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
         ValueError: ``value`` is not in ``allowed``.
     """
     allowed = list(allowed)
-    if isinstance(value, str) and value in allowed:
-        return
-    near = difflib.get_close_matches(str(value).lower(), allowed, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    msg = f"{name} must be one of {', '.join(allowed)}, got {shown(value)}{hint}"
-    raise ValueError(msg)
+    if not (isinstance(value, str) and value in allowed):
+        near = difflib.get_close_matches(str(value).lower(), allowed, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else ""
+        raise ValueError(_must(f"be one of {', '.join(allowed)}", name, value, hint))
 
 
 def number(name: str, value: Any) -> float:
-    """Refuse what is not a single real number; return it as a float.
+    """Return a single real number as a float.
 
     Raises:
         ValueError: a string, None, a boolean, an array, a complex number.
     """
     kind = getattr(getattr(value, "dtype", None), "kind", None)
-    scalar = kind in {"i", "u", "f"} and np.ndim(value) == 0
-    single = scalar or isinstance(value, numbers.Real)
-    if isinstance(value, bool) or not single:
-        msg = f"{name} must be a number, got {shown(value)}"
-        raise ValueError(msg)
+    is_scalar = kind in {"i", "u", "f"} and np.ndim(value) == 0
+    if isinstance(value, bool) or not (is_scalar or isinstance(value, numbers.Real)):
+        raise ValueError(_must("be a number", name, value))
     try:
         return float(value)
     except OverflowError:
-        msg = f"{name} must be a number that a float can hold, got {_figure(value)}"
-        raise ValueError(msg) from None
+        raise ValueError(
+            _must("be a number that a float can hold", name, value)
+        ) from None
 
 
 def at_least(name: str, value: Any, minimum: float) -> None:
-    """Refuse a number below its minimum (NaN included).
+    """Refuse a number below its minimum, or NaN.
 
     Raises:
         ValueError: ``value < minimum``, or it is not a number.
     """
     number(name, value)
     if not value >= minimum:
-        msg = f"{name} must be at least {minimum}, got {_figure(value)}"
-        raise ValueError(msg)
+        raise ValueError(_must(f"be at least {minimum}", name, value))
 
 
 def count(
     name: str, value: Any, minimum: int, maximum: int = np.iinfo(np.int32).max
 ) -> int:
-    """Refuse what is not a whole number in a range; return it as an int.
+    """Return a whole number in a range as an int.
 
     Raises:
         ValueError: out of range, or not whole.
     """
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         value = int(value)
-    whole: Any = value
+    number: Any = value
     try:
-        found = None if isinstance(value, bool) else operator.index(whole)
+        whole = None if isinstance(value, bool) else operator.index(number)
     except TypeError:
-        found = None
-    if found is None:
-        msg = f"{name} must be a whole number, got {shown(value)}"
-        raise ValueError(msg)
-    if found < minimum:
-        msg = f"{name} must be at least {minimum}, got {_figure(found)}"
-        raise ValueError(msg)
-    if found > maximum:
-        msg = f"{name} must be at most {maximum}, got {_figure(found)}"
-        raise ValueError(msg)
-    return found
+        whole = None
+    if whole is None:
+        raise ValueError(_must("be a whole number", name, value))
+    if whole < minimum:
+        raise ValueError(_must(f"be at least {minimum}", name, whole))
+    if whole > maximum:
+        raise ValueError(_must(f"be at most {maximum}", name, whole))
+    return whole
 
 
 def inside(name: str, value: Any, low: float, high: float) -> None:
-    """Refuse a number outside the closed interval (NaN included).
+    """Refuse a number outside the closed interval, or NaN.
 
     Raises:
         ValueError: ``value`` is not in ``[low, high]``.
     """
     number(name, value)
     if not low <= value <= high:
-        msg = f"{name} must lie in [{low}, {high}], got {_figure(value)}"
-        raise ValueError(msg)
+        raise ValueError(_must(f"lie in [{low}, {high}]", name, value))
 
 
 def positive(name: str, value: Any) -> None:
@@ -139,18 +127,17 @@ def positive(name: str, value: Any) -> None:
     """
     number(name, value)
     if not 0 < value < np.inf:
-        msg = f"{name} must be positive and finite, got {_figure(value)}"
-        raise ValueError(msg)
+        raise ValueError(_must("be positive and finite", name, value))
 
 
 def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
-    """Refuse finite numbers beyond the range of the floating type they are cast to.
+    """Refuse finite numbers beyond the range of the type to which they are cast.
 
     Args:
         name: of the argument.
         values: a number, or an array on the host.
         dtype: float32 or float64.
-        power: 2 where their squares have to fit too.
+        power: 2 if their squares have to fit too.
 
     Raises:
         ValueError: a finite number is too large for the type.
@@ -163,7 +150,7 @@ def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
     limit = float(np.finfo(dtype).max) ** (1 / power)
     if limit < largest < np.inf:
         kind = np.dtype(dtype).name + (" when squared" if power == 2 else "")
-        fix = "scale them down" if array.ndim else "take a smaller one"
+        fix = "scale them down" if array.ndim else "choose a smaller one"
         msg = (
             f"{name} must be at most {limit:.2g} in size to fit {kind}, got "
             f"{largest:.4g}; {fix}"
@@ -172,36 +159,32 @@ def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
 
 
 def several(name: str, values: Any) -> list[Any]:
-    """Refuse what is not a list of things, one at least; return it as one.
+    """Return a list that is not empty.
 
     Raises:
-        ValueError: none of them, or a single number or a string instead.
+        ValueError: an empty list, a single number or a string.
     """
-    listed = isinstance(values, list | tuple | range)
-    if not listed and getattr(values, "ndim", 0) != 1:
-        msg = f"{name} must be a list, such as [1, 2], got {shown(values)}"
+    is_list = isinstance(values, list | tuple | range)
+    if not is_list and getattr(values, "ndim", 0) != 1:
+        raise ValueError(_must("be a list, such as [1, 2]", name, values))
+    if not len(values):
+        msg = f"{name} must not be empty"
         raise ValueError(msg)
-    found = list(values)
-    if not found:
-        msg = f"{name} must hold at least one of them, and is empty"
-        raise ValueError(msg)
-    return found
+    return list(values)
 
 
-def function(name: str, value: Any, remedy: str = "") -> None:
-    """Refuse what cannot be called.
+def function(name: str, value: Any, fix: str = "") -> None:
+    """Refuse an object that cannot be called.
 
     Raises:
         TypeError: it cannot.
     """
     if not callable(value):
-        hint = f"; {remedy}" if remedy else ""
-        msg = f"{name} must be a function, got {shown(value)}{hint}"
-        raise TypeError(msg)
+        raise TypeError(_must("be a function", name, value, fix))
 
 
 def linear_map(name: str, value: Any) -> None:
-    """Refuse what is no linear map V -> A V: a matrix is not, until it is wrapped.
+    """Refuse an object that is not a linear map V -> A V, such as a bare matrix.
 
     Raises:
         TypeError: it cannot be called.
@@ -214,15 +197,14 @@ def linear_map(name: str, value: Any) -> None:
         raise TypeError(msg)
 
 
-def instance(name: str, value: Any, kind: type, remedy: str) -> None:
-    """Refuse what is not of a kind of our own, and say where one comes from.
+def instance(name: str, value: Any, kind: type, fix: str) -> None:
+    """Refuse an object of another class, and name the function that returns one.
 
     Raises:
-        TypeError: of another kind.
+        TypeError: of another class.
     """
     if not isinstance(value, kind):
-        msg = f"{name} must be a {kind.__name__}, got {shown(value)}; {remedy}"
-        raise TypeError(msg)
+        raise TypeError(_must(f"be a {kind.__name__}", name, value, fix))
 
 
 def shape(name: str, array: npt.ArrayLike, expected: tuple[int, ...]) -> None:
@@ -240,7 +222,7 @@ def rows(name: str, array: Any, expected: int) -> None:
     """Refuse an array of another number of rows; it may be traced.
 
     Raises:
-        ValueError: it has another, or none.
+        ValueError: the numbers differ.
     """
     if np.shape(array)[:1] != (expected,):
         msg = f"{name} must have {expected} rows, got shape {np.shape(array)}"
@@ -248,7 +230,7 @@ def rows(name: str, array: Any, expected: int) -> None:
 
 
 def square(name: str, array: Any) -> None:
-    """Refuse what is no square matrix; it may be traced.
+    """Refuse an array that is not a square matrix; it may be traced.
 
     Raises:
         ValueError: of another shape.
@@ -300,16 +282,16 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def reals(name: str, values: Any) -> Any:
-    """Return an array on the host; refuse what does not hold real numbers.
+    """Return an array of real numbers on the host.
 
     Raises:
         ValueError: masked entries.
         TypeError: strings, objects, complex numbers, a ragged list or a sparse tensor.
     """
     plain(name, values)
-    try:  # a sparse matrix would be taken apart, entry by entry
-        sparse = hasattr(values, "nnz") or hasattr(values, "nse")
-        array = np.array(None) if sparse else as_array(values)
+    try:  # a sparse matrix would be split into its entries
+        is_sparse = hasattr(values, "nnz") or hasattr(values, "nse")
+        array = np.array(None) if is_sparse else as_array(values)
     except (AttributeError, RuntimeError, TypeError, ValueError):
         array = np.array(None)
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
@@ -320,7 +302,7 @@ def reals(name: str, values: Any) -> Any:
 
 
 def content(array: np.ndarray) -> str:
-    """Return the type of an array for an error; of objects, the first odd one."""
+    """Return the type of an array for a message; of objects, the first odd one."""
     if array.dtype == object:
         for place, value in np.ndenumerate(array):
             if not _is_real(value):
@@ -332,28 +314,28 @@ def _is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real | np.bool_)
 
 
-def mask(name: str, given: Any, num_nodes: int, *, several: bool = False) -> Any:
-    """Refuse what is no boolean mask of the nodes, by type and shape; it may be traced.
+def mask(name: str, values: Any, num_nodes: int, *, several: bool = False) -> Any:
+    """Return a boolean mask of the nodes, checked by type and shape; it may be traced.
 
     Args:
-        name: for the sentence.
-        given: (n,), or (s, n) too if ``several`` are allowed.
+        name: of the argument.
+        values: (n,), or (s, n) too if ``several`` are allowed.
         num_nodes: n.
-        several: of as many splits.
+        several: allow s splits.
 
     Raises:
         TypeError: not boolean.
         ValueError: of another shape, or with masked entries.
     """
-    plain(name, given)
-    of_numpy = isinstance(getattr(given, "dtype", None), np.dtype)  # and of JAX
+    plain(name, values)
+    of_numpy = isinstance(getattr(values, "dtype", None), np.dtype)  # and of JAX
     # A series of pandas would be indexed by its labels.
-    kept = of_numpy and not hasattr(given, "to_numpy")
-    array = given if kept else as_array(given)
+    is_array = of_numpy and not hasattr(values, "to_numpy")
+    array = values if is_array else as_array(values)
     if array.dtype != np.bool_:
-        like = array.shape[-1:] == (num_nodes,)
-        hint = ".astype(bool)" if like else "np.isin(np.arange(n), ids)"
-        of = "it" if like else "node ids"
+        is_mask = array.shape[-1:] == (num_nodes,)
+        hint = ".astype(bool)" if is_mask else "np.isin(np.arange(n), ids)"
+        of = "it" if is_mask else "node ids"
         msg = f"{name} must be boolean, got {array.dtype}; {hint} makes a mask of {of}"
         raise TypeError(msg)
     if array.ndim not in ({1, 2} if several else {1}) or array.shape[-1] != num_nodes:
@@ -364,10 +346,10 @@ def mask(name: str, given: Any, num_nodes: int, *, several: bool = False) -> Any
 
 
 def ids(name: str, array: Any) -> None:
-    """Refuse what is no list of ids, such as a mask, by type and shape.
+    """Refuse an array that is not a list of ids, such as a mask; it may be traced.
 
     Raises:
-        ValueError: no such list.
+        ValueError: of another type or shape.
     """
     if array.ndim != 1 or not (array.dtype.kind in "iu" or not array.size):
         msg = (
@@ -378,10 +360,10 @@ def ids(name: str, array: Any) -> None:
 
 
 def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
-    """Return a list of node ids, on the host; refuse a mask, and ids out of range.
+    """Return a list of node ids on the host.
 
     Raises:
-        ValueError: no such list, or masked entries.
+        ValueError: a mask, an id out of range, or masked entries.
     """
     plain(name, nodes)
     array = as_array(nodes)
@@ -396,17 +378,16 @@ def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def labels(name: str, given: Any, num_nodes: int | None = None) -> np.ndarray:
+def labels(name: str, values: Any, num_nodes: int | None = None) -> np.ndarray:
     """Return class ids (n,), -1 where unknown, on the host.
 
     Raises:
         TypeError: not whole numbers.
         ValueError: not one for each node, or masked entries.
     """
-    plain(name, given)
-    array = as_array(given)
-    expected = (num_nodes,) if num_nodes is not None else (array.size,)
-    shape(name, array, expected)
+    plain(name, values)
+    array = as_array(values)
+    shape(name, array, (array.size if num_nodes is None else num_nodes,))
     if array.dtype.kind not in "iu" and array.size:
         msg = (
             f"{name} must be class ids, whole numbers with -1 where unknown, got "
@@ -423,10 +404,10 @@ def int32_indexable(num_rows: int, num_entries: int) -> None:
         ValueError: rows or entries exceed 2^31 - 1.
     """
     limit = np.iinfo(np.int32).max
-    for what, found in (("rows", num_rows), ("entries", num_entries)):
-        if found > limit:
+    for name, size in (("rows", num_rows), ("entries", num_entries)):
+        if size > limit:
             msg = (
-                f"the matrix has {found} {what}, more than int32 indices address "
+                f"the matrix has {size} {name}, more than int32 indices address "
                 f"({limit}); split it into row blocks"
             )
             raise ValueError(msg)

@@ -30,11 +30,11 @@ _NAMED = (
     jax.custom_vjp,
     _JITTED,
 )
-_OF_FLAX = ("parent", "name")  # fields that flax sets itself
+_OF_FLAX = {"parent", "name"}  # fields that flax sets itself
 
 
 class IncomparableError(TypeError):
-    """A value that no fingerprint can tell from another one."""
+    """A value without a fingerprint."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,33 +54,32 @@ def identify(
 
     Args:
         values: arguments of the run by name; see ``fingerprint``.
-        made_with: the caller's JSON. An entry with the name of an argument names that
-            argument: it is compared in addition to the fingerprint, or instead of it
-            where there is none.
-        argument: of the driver, through which the caller passes ``made_with``.
+        made_with: the caller's JSON. An entry with the name of an argument is compared
+            in addition to its fingerprint, or instead of a missing one.
+        argument: name of the parameter through which ``made_with`` is passed.
         trees: arrays by name, compared by their contents.
 
     Raises:
-        TypeError: an argument that has no fingerprint and that the caller did not name.
+        TypeError: an argument without fingerprint that ``made_with`` does not name.
     """
     named = made_with or {}
-    found = {name: value for name, value in named.items() if name not in values}
+    identity = {name: value for name, value in named.items() if name not in values}
     for name, value in values.items():
         try:
-            found[name] = fingerprint(value)
+            identity[name] = fingerprint(value)
         except IncomparableError as error:
             if name not in named:
                 msg = (
                     f"{name} is or holds {error}, which cannot be compared with that "
-                    "of an earlier run in the folder; use what can be imported from a "
-                    f'module, or name it by {argument}={{"{name}": "..."}}'
+                    "of an earlier run in the folder; use one that can be imported "
+                    f'from a module, or name it by {argument}={{"{name}": "..."}}'
                 )
                 raise TypeError(msg) from None
-            found[name] = {"named": named[name]}
+            identity[name] = {"named": named[name]}
         else:
             if name in named and not _is_plain(value):
-                found[name] = {"named": named[name], "fingerprint": found[name]}
-    return found | {name: digest(tree) for name, tree in trees.items()}
+                identity[name] = {"named": named[name], "fingerprint": identity[name]}
+    return identity | {name: digest(tree) for name, tree in trees.items()}
 
 
 def fingerprint(value: Any, *, contents: bool = True) -> Any:
@@ -94,7 +93,7 @@ def fingerprint(value: Any, *, contents: bool = True) -> Any:
 
     Args:
         value: what to compare.
-        contents: compare arrays by their contents, not by their types alone.
+        contents: compare arrays by their contents, not only by their types.
 
     Raises:
         IncomparableError: anything else, such as lambdas, closures, functions of a
@@ -112,10 +111,10 @@ def fingerprint(value: Any, *, contents: bool = True) -> Any:
             _refuse(value)
         return digest(value) if contents else str(value.dtype)
     if isinstance(value, Mapping):
-        return {str(key): again(each) for key, each in value.items()}
+        return {str(key): again(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        each = [again(each) for each in value]
-        return [_class(value), *each] if hasattr(value, "_fields") else each
+        items = [again(item) for item in value]
+        return [_class(value), *items] if hasattr(value, "_fields") else items
     if isinstance(value, functools.partial):
         parts = (value.func, value.args, value.keywords)
         return ["partial", *map(again, parts)]
@@ -167,11 +166,6 @@ def _import_name(value: Any) -> str | None:
 
 
 def _class(value: Any) -> str:
-    """Return the qualified name of the class of an object.
-
-    Raises:
-        IncomparableError: the class cannot be imported.
-    """
     name = _import_name(type(value))
     if name is None:
         _refuse(value)
@@ -179,26 +173,18 @@ def _class(value: Any) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass.
-
-    Raises:
-        IncomparableError: the object has other attributes, which might matter.
-    """
+    # Other attributes of the object might matter.
     fields = {field.name for field in dataclasses.fields(value)}
     hidden = getattr(value, "__dict__", {}).keys() - fields
     if any(not name.startswith("_") for name in hidden):
         _refuse(value)
-    is_module = {"parent", "name"} <= fields and hasattr(value, "apply")
-    skipped = _OF_FLAX if is_module else ()
-    return {name: getattr(value, name) for name in sorted(fields.difference(skipped))}
+    is_module = fields >= _OF_FLAX and hasattr(value, "apply")
+    names = fields - _OF_FLAX if is_module else fields
+    return {name: getattr(value, name) for name in sorted(names)}
 
 
 def _node(value: Any) -> list[Any]:
-    """Return the children and static parts of a pytree node that is no dataclass.
-
-    Raises:
-        IncomparableError: no such node.
-    """
+    # The children and the static parts of a pytree node that is not a dataclass.
     if jax.tree_util.all_leaves([value]):
         _refuse(value)
     children, static = jax.tree_util.default_registry.flatten_one_level(value)
@@ -206,11 +192,7 @@ def _node(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    """Return the text of an object of JAX or NumPy that names no address.
-
-    Raises:
-        IncomparableError: it names one.
-    """
+    # Without an address, as of most objects of JAX and NumPy.
     text = str(value)
     if " at 0x" in text:
         _refuse(value)
@@ -218,11 +200,6 @@ def _text(value: Any) -> str:
 
 
 def _refuse(value: Any) -> NoReturn:
-    """Refuse a value that has no fingerprint.
-
-    Raises:
-        IncomparableError: always.
-    """
     msg = f"an object of {type(value).__qualname__}"
     if isinstance(value, types.FunctionType):
         is_local = "<locals>" in value.__qualname__

@@ -1,8 +1,7 @@
-"""Folders on disk: locks, room for files, temporary folders that never stay."""
+"""Locked folders, temporary folders, and checks of disk space and file types."""
 
 import contextlib
 import errno
-import functools
 import os
 import secrets
 import shutil
@@ -26,8 +25,8 @@ _LOCK, _PART = ".lock", ".part"
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder for a block; refuse one that another process or thread has locked.
 
-    The lock is one of the file system (flock): it ends with its process, however that
-    ends. NFS of Linux shares it between machines, unless mounted with local locks.
+    The lock (flock) ends with its process. NFS of Linux shares it between machines,
+    unless mounted with local locks.
 
     Raises:
         BlockingIOError: the folder is in use.
@@ -55,19 +54,25 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Make a folder for temporary files in another, and remove it after the block.
+    """Make a temporary folder in another one, and remove it after the block.
 
-    A signal that ends a command removes it too, and the next call what a kill leaves.
+    A signal to a command removes it too; the next call removes leftovers of a kill.
 
     Raises:
         OSError: it cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(f".*{_PART}"):
-        _remove_unused(left)
+    for unused in folder.glob(f".*{_PART}"):
+        with contextlib.suppress(OSError), (unused / _LOCK).open("a") as file:
+            _flock(file.fileno())
+            shutil.rmtree(unused, ignore_errors=True)
     path = folder / f".{secrets.token_hex(8)}{_PART}"
     new = path.with_suffix(".new")  # until it is locked: it is not a leftover
-    remove = functools.partial(_remove, new, path)
+
+    def remove() -> None:
+        for each in (new, path):
+            shutil.rmtree(each, ignore_errors=True)
+
     with interrupts.cleanup(remove):
         try:
             new.mkdir()
@@ -80,7 +85,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def reserve(folder: Path, num_bytes: int) -> None:
-    """Check that so many bytes fit on a disk, by a file that is removed at once.
+    """Check that a number of bytes fits on a disk, by a file that is removed at once.
 
     Raises:
         OSError: the disk is full.
@@ -97,10 +102,10 @@ def reserve(folder: Path, num_bytes: int) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse to read or replace anything but a regular file; it may be absent.
+    """Refuse a path that is neither free nor a regular file.
 
     Raises:
-        OSError: a pipe, a device, a folder, or another special file is there.
+        OSError: it is a pipe, a device, a folder, or another special file.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
@@ -109,23 +114,7 @@ def check_regular(path: Path) -> None:
 
 
 def _flock(descriptor: int) -> None:
-    """Lock an open file without waiting.
-
-    Raises:
-        OSError: another process has locked it, or there are no locks here.
-    """
+    # Does not wait.
     if fcntl is None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _remove_unused(folder: Path) -> None:
-    """Remove a temporary folder that no process has locked."""
-    with contextlib.suppress(OSError), (folder / _LOCK).open("a") as file:
-        _flock(file.fileno())
-        _remove(folder)
-
-
-def _remove(*folders: Path) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)

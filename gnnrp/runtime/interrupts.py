@@ -1,12 +1,12 @@
-"""Ctrl-C and SIGTERM: one sentence and one exit status, at any moment of a command.
+"""Ctrl-C and SIGTERM end a command at any moment, with one sentence and exit status.
 
-In a command (``install``) they end the process where it is, without unwinding it: an
-exception at an arbitrary moment may be swallowed by a library, printed by another
-thread, or crash the interpreter while it shuts down. ``Held`` delays them to the end of
-a block, and ``cleanup`` removes what must not stay behind. In other programs Ctrl-C
-raises ``KeyboardInterrupt`` as usual, after a held block, and SIGTERM is not handled.
+In a command (``install``) they end the process without unwinding it: an exception at an
+arbitrary moment may be swallowed by a library, printed by another thread, or crash the
+interpreter during shutdown. ``Held`` delays them to the end of a block, and ``cleanup``
+removes temporary files. In other programs Ctrl-C raises ``KeyboardInterrupt`` as usual,
+after a held block, and SIGTERM is not handled.
 
-It imports little, since nothing is handled before it is imported.
+This module imports little, since nothing is handled before it is imported.
 """
 
 import atexit
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 PATIENCE = 5.0
 """Seconds after which a second signal to a command no longer waits for a held block."""
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-_SHUTDOWN = 10.0  # seconds that the other processes have to notice an end
 
 _cleanups: "list[Callable[[], object]]" = []
 _usual: "dict[int, Any]" = {}  # handlers that a held block has replaced
@@ -110,28 +109,36 @@ def cleanup(function: "Callable[[], object]") -> "Iterator[None]":
         _cleanups.remove(function)
 
 
-def stopped(interruption: KeyboardInterrupt) -> tuple[str, int]:
-    """Return the sentence and the exit status of a command that a signal has stopped.
+def stop(number: int, checkpoint: str = "") -> "NoReturn":
+    """Stop a command because of a signal that another handler received.
 
-    The caller prints the sentence; signals that follow have no effect.
+    Raises:
+        KeyboardInterrupt: always.
+    """
+    global _last
+    _last = number
+    raise KeyboardInterrupt(checkpoint)
+
+
+def stopped(interruption: KeyboardInterrupt) -> tuple[str, int]:
+    """Return the sentence and the exit status of a command that a signal stopped.
+
+    The caller prints the sentence; further signals have no effect.
     """
     global _ending
     _ending = True
     word, detail = _WORDS[signal.Signals(_last)], str(interruption)
     if detail:  # of a checkpoint
-        word += f"{detail.removeprefix('interrupted')}; go on by --resume"
+        word += f"{detail.removeprefix('interrupted')}; resume by --resume"
     return word, 128 + _last
 
 
 def leave(status: int) -> "NoReturn":
     """End the process without the shutdown of Python, which threads of XLA may crash.
 
-    After a signal only the other processes of a run are notified, else all that was
-    registered by ``atexit`` runs.
+    Functions registered by ``atexit`` run, except after a signal.
     """
-    if _ending:
-        _notify_others()
-    else:
+    if not _ending:
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         # A stream that fails has been reported, or nobody reads it.
@@ -156,7 +163,7 @@ def _end(number: int, _: object) -> None:
 
 
 def _note(number: int, frame: object) -> None:
-    """Keep a signal for the end of the held block, unless it is an impatient second."""
+    """Delay a signal to the end of the held block, unless it is an impatient second."""
     global _pending, _since, _last
     now = time.monotonic()
     if _pending is not None:
@@ -164,12 +171,3 @@ def _note(number: int, frame: object) -> None:
         return None if waits else _usual[number](number, frame)
     _pending, _since, _last = number, now, number
     return None
-
-
-def _notify_others() -> None:
-    """Leave JAX's distributed runtime, if it runs, within a bounded time."""
-    jax = sys.modules.get("jax")
-    if jax is not None and jax.distributed.is_initialized():
-        leaving = threading.Thread(target=jax.distributed.shutdown, daemon=True)
-        leaving.start()
-        leaving.join(_SHUTDOWN)

@@ -1,4 +1,4 @@
-"""JSON that every parser accepts, and bounded reads of JSON files."""
+"""JSON without NaN, and bounded reads of JSON files."""
 
 import json
 from pathlib import Path
@@ -12,16 +12,16 @@ MAX_BYTES = 2**25  # of a JSON file
 
 
 def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
-    """Return the record as JSON that every parser takes (NaN and infinity as null)."""
+    """Format a record as JSON that every parser accepts: NaN and infinity are null."""
     return json.dumps(_plain(record), indent=indent, allow_nan=False)
 
 
 def load(path: Path) -> Any:
-    """Return the JSON in a file, which nobody vouches for.
+    """Return the content of a JSON file.
 
     Raises:
         OSError: the file cannot be read, or is not a regular file.
-        ValueError: no JSON, or more than 32 MB.
+        ValueError: invalid JSON, or more than 32 MB.
     """
     folders.check_regular(path)
     with path.open("rb") as file:
@@ -33,7 +33,6 @@ def load(path: Path) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Turn numpy's types into JSON's."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

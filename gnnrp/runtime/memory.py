@@ -1,8 +1,7 @@
 """Limits of memory, the memory that is held, and refusals before it is allocated.
 
-The limit is the least of what the caller allows, the device has, the container allows
-and the machine has. Memory that others hold now does not count: what a run does would
-depend on its neighbors.
+The limit is the least of the caller's, the device's, the container's and the machine's.
+Memory that other processes hold does not count: a run would depend on its neighbors.
 """
 
 import os
@@ -17,88 +16,84 @@ from jax.experimental import multihost_utils
 from gnnrp.runtime import checks
 
 LACK = "for lack of memory"
-"""Words that stand in every reason why a smaller form was taken."""
+"""Words in every reason for which a smaller form was chosen."""
 
 _UNITS = {
     **{f"{letter}B": 1000**power for power, letter in enumerate(["", *"KMGT"])},
     **{f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", start=1)},
 }
 _LEAST = 10**6
-_UNKNOWN = 2**62  # where no limit is told
+_UNKNOWN = 2**62  # without any limit
 
 
 class Room(NamedTuple):
-    """What may still be taken."""
+    """Free memory, in bytes."""
 
-    left: int  # bytes
-    limit: int  # bytes, with those that are held already
-    source: str  # "allowed", or whose they are
+    left: int
+    limit: int  # with the bytes that are held already
+    source: str  # of the limit: "allowed", "of the device", ...
 
 
 def parse(text: str) -> int:
     """Return the bytes of "8GB", "500 MB", "2GiB" or a plain number.
 
     Raises:
-        ValueError: no such size, or none at all.
+        ValueError: it is not a size, or out of range.
     """
     pattern = r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]*)\s*"
     found = re.fullmatch(pattern, str(text), re.IGNORECASE)
     unit = found and _UNITS.get(found[2].upper() or "B")
     size = int(float(found[1]) * unit) if found and unit else 0
-    if size < _LEAST:
+    if not _LEAST <= size <= _UNKNOWN:
         msg = (
-            "a size must be like 8GB, 500MB, 2GiB or a number of bytes, and 1MB or "
-            f"more, got {text!r}"
+            "a size must be like 8GB, 500MB, 2GiB or a number of bytes, from 1MB to "
+            f"4096PiB, got {text!r}"
         )
         raise ValueError(msg)
     return size
 
 
 def said(num_bytes: int) -> str:
-    """Return the size in words, "1.4 GB"."""
+    """Format a size, as in "1.4 GB"."""
     name, unit = ("GB", 1e9) if num_bytes >= 1e8 else ("MB", 1e6)
     return f"{max(0, num_bytes) / unit:,.1f} {name}"
 
 
 def room(max_bytes: int | None = None) -> Room:
-    """Return what may still be taken beside what is held.
+    """Return the free memory of the device, or of this process on a CPU.
 
     Args:
-        max_bytes: what may be held in all, if the caller says so.
+        max_bytes: limit of all memory that is held.
 
     Raises:
         ValueError: not a number of bytes.
         TypeError: a string; ``parse`` reads it.
     """
-    found = []
     if isinstance(max_bytes, str):
         msg = f"max_bytes must be a number, got {max_bytes!r}; see memory.parse"
         raise TypeError(msg)
-    if max_bytes is not None:
-        max_bytes = checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
     stats = jax.local_devices()[0].memory_stats() or {}  # none of a CPU
     on_host = held()
+    limits = [(size, on_host, source) for size, source in _limits_of_host()]
     if "bytes_limit" in stats:
-        found.append((stats["bytes_limit"], stats["bytes_in_use"], "of the device"))
+        limits.append((stats["bytes_limit"], stats["bytes_in_use"], "of the device"))
     if max_bytes is not None:
-        found.append((max_bytes, stats.get("bytes_in_use", on_host), "allowed"))
-    found += [(size, on_host, source) for size, source in _limits_of_host()]
-    rooms = [Room(max(0, size - used), size, source) for size, used, source in found]
+        max_bytes = checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
+        limits.append((max_bytes, stats.get("bytes_in_use", on_host), "allowed"))
+    rooms = [Room(max(0, size - used), size, source) for size, used, source in limits]
     least = min(rooms, default=Room(_UNKNOWN, _UNKNOWN, "unknown"))
-    if jax.process_count() > 1:  # that of all, so that all decide alike; in MiB
-        mine = np.array(min(least.left >> 20, 2**31 - 1), np.int32)
-        every = multihost_utils.process_allgather(mine)
+    if jax.process_count() > 1:  # the least of all, so that all decide alike
+        mebibytes = np.array(min(least.left >> 20, 2**31 - 1), np.int32)
+        every = multihost_utils.process_allgather(mebibytes)
         least = least._replace(left=int(every.min()) << 20)
     return least
 
 
 def room_on_host(max_bytes: int | None = None) -> Room:
-    """Return the memory of this process that is left for reading files.
-
-    JAX is not started, and other processes are not waited for.
+    """Return the free memory of this process, without starting JAX.
 
     Args:
-        max_bytes: limit of all that is held, if the caller sets one.
+        max_bytes: limit of all memory that is held.
 
     Raises:
         ValueError: not a number of bytes.
@@ -112,16 +107,13 @@ def room_on_host(max_bytes: int | None = None) -> Room:
 
 
 def _limits_of_host() -> list[tuple[int, str]]:
-    """Return the known limits of the memory of this process, and whose they are."""
-    limits = (
-        (container_memory(), "of this container"),
-        (_physical(), "of this machine"),
-    )
+    container, machine = container_memory(), _physical()
+    limits = ((container, "of this container"), (machine, "of this machine"))
     return [(size, source) for size, source in limits if size is not None]
 
 
 def told(needed: int, room: Room) -> str:
-    """Return what is needed and what there is, as the middle of a sentence."""
+    """Compare needed and free memory, as the middle of a sentence."""
     return (
         f"takes about {said(needed)} and {said(room.left)} are left of the "
         f"{said(room.limit)} {room.source}"
@@ -129,13 +121,13 @@ def told(needed: int, room: Room) -> str:
 
 
 def check(what: str, needed: int, room: Room, instead: str) -> None:
-    """Refuse what does not fit, before it is allocated.
+    """Refuse an allocation that does not fit, before it is made.
 
     Args:
-        what: would be made, the subject of the sentence.
-        needed: bytes at its peak, see ``runtime.peaks``.
-        room: that there is.
-        instead: what to do, an imperative.
+        what: subject of the sentence.
+        needed: bytes at the peak, see ``runtime.peaks``.
+        room: free memory.
+        instead: remedy, an imperative.
 
     Raises:
         ValueError: it does not fit.
@@ -146,16 +138,16 @@ def check(what: str, needed: int, room: Room, instead: str) -> None:
 
 
 def held() -> int:
-    """Return the bytes this process holds now; 0 if it is unknown."""
+    """Return the bytes this process holds; 0 if they are unknown."""
     lines = _lines(Path("/proc/self/status"))
     return next((1024 * int(x.split()[1]) for x in lines if x.startswith("VmRSS")), 0)
 
 
 def container_memory(root: Path = Path("/")) -> int | None:
-    """Return the least limit of the control groups this process is in; None: none.
+    """Return the least limit of the control groups of this process, None without one.
 
     Args:
-        root: of the file system that tells, version 1 and 2, nested groups too.
+        root: of the file system with the groups: versions 1 and 2, and nested ones.
     """
     limits = []
     for line in _lines(root / "proc/self/cgroup"):
@@ -184,16 +176,16 @@ def _lines(path: Path) -> list[str]:
 def _physical() -> int | None:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not told by this system
+    except (AttributeError, ValueError, OSError):  # of other systems
         return None
 
 
 def peak() -> int | None:
-    """Return the most memory this process has held, in bytes; None on Windows."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux, where getrusage would count what the parent held
-        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
+    """Return the peak memory of this process, in bytes; None on Windows."""
+    # On Linux, getrusage would count the memory of the parent.
+    for line in _lines(Path("/proc/self/status")):
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""Progress on standard error, for whatever is called back while it works."""
+"""Progress of long work on standard error."""
 
 import contextlib
 import os
@@ -13,16 +13,13 @@ FIRST, BETWEEN = 2.0, 10.0  # seconds before the first line, and between two of 
 
 
 class Bar:
-    """A bar on standard error where that is a terminal, else a line now and then.
-
-    Both tell steps, their rate and the remaining time; lines begin after two seconds.
-    """
+    """A bar on a terminal, a line at intervals elsewhere: steps, rate, time left."""
 
     def __init__(self, *, quiet: bool) -> None:
         """Show nothing yet; never anything if ``quiet``."""
         self._quiet, self._in_place = quiet, sys.stderr.isatty()
         self._bar: Any = None
-        self._what, self._since, self._start = "", 0.0, 0
+        self._stage, self._since, self._start = "", 0.0, 0
         self._next = time.monotonic() + FIRST
         self._erasing = interrupts.cleanup(self._erase)
 
@@ -42,40 +39,40 @@ class Bar:
                 self._bar.close()
 
     def _erase(self) -> None:
-        """Blank the line of the bar, even while the bar itself is being drawn."""
+        # Blank the line, even while the bar itself is being drawn.
         if self._bar is not None and self._in_place:
             columns = shutil.get_terminal_size().columns
             os.write(sys.stderr.fileno(), f"\r{' ' * (columns - 1)}\r".encode())
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Show the name of the work, the steps done, and their total number."""
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show the stage of the work, the number of steps done, and their total."""
         if self._quiet:
             return
-        what = safe_text.line(what, 80)
+        stage = safe_text.line(stage, 80)
         if self._in_place:
-            # A terminal that has gone is no reason to end a run.
+            # A terminal that has gone does not end a run.
             with contextlib.suppress(OSError):
-                self._show(what, done, total)
+                self._draw(stage, done, total)
         else:
-            self._tell(what, done, total)
+            self._print(stage, done, total)
 
-    def _show(self, what: str, done: int, total: int) -> None:
-        if self._bar is None or self._bar.desc != what:
+    def _draw(self, stage: str, done: int, total: int) -> None:
+        if self._bar is None or self._bar.desc != stage:
             from tqdm import tqdm
 
             self._close()
             self._bar = tqdm(
-                total=total, initial=done, desc=what, leave=False, unit="step"
+                total=total, initial=done, desc=stage, leave=False, unit="step"
             )
-            self._bar.desc = what
+            self._bar.desc = stage
         self._bar.total = total
         self._bar.update(done - self._bar.n)
 
-    def _tell(self, what: str, done: int, total: int) -> None:
+    def _print(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if what != self._what:
-            self._what, self._since, self._start = what, now, done
-        if now < self._next or done == self._start:  # the rate is not known yet
+        if stage != self._stage:
+            self._stage, self._since, self._start = stage, now, done
+        if now < self._next or done == self._start:  # there is no rate yet
             return
         from tqdm import tqdm
 
@@ -83,7 +80,7 @@ class Bar:
             done,
             total,
             now - self._since,
-            prefix=what,
+            prefix=stage,
             unit=" steps",
             initial=self._start,
             bar_format="{desc}: {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left",

@@ -1,4 +1,4 @@
-"""Text from outside, made fit for a terminal: escaped, on one line, bounded."""
+"""Foreign text for a terminal: escaped, on one line, of bounded length."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ def escape(text: str) -> str:
 
 
 def shorten(text: str, limit: int = LIMIT) -> str:
-    """Cut a text in its middle, so that the remedy at its end stays."""
+    """Cut a text in its middle: the remedy at its end stays."""
     if len(text) <= limit:
         return text
     tail = limit // 3
@@ -32,14 +32,14 @@ def shorten(text: str, limit: int = LIMIT) -> str:
 
 
 def line(text: str, limit: int = LIMIT) -> str:
-    """Return a message as one line without unsafe characters, of bounded length."""
+    """Return a message on one line of bounded length, without unsafe characters."""
     text = shorten(text, 20 * limit)  # before megabytes are split into lines
     text = " ".join(part.strip() for part in text.splitlines())
     return shorten(escape(text), limit)
 
 
 class _Below(logging.Filter):
-    """Drop the records of a logger below a level, while any thread wants that."""
+    """Drop the records of a logger below a level, while any thread needs it."""
 
     def __init__(self, level: int) -> None:
         super().__init__()
@@ -55,10 +55,10 @@ _LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def quiet(logger: logging.Logger, level: int = logging.CRITICAL) -> Iterator[None]:
-    """Hide what a library logs below a level.
+    """Hide the records of a logger below a level.
 
-    The level of the logger stays as it is: two threads that change and restore it
-    would leave it at the wrong one.
+    The level of the logger does not change: two threads that change and restore it
+    might leave it at the wrong one.
     """
     with _LOCK:
         found = _FILTERS.setdefault((logger.name, level), _Below(level))

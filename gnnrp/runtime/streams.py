@@ -1,7 +1,7 @@
 """Standard streams that are closed, full, left by their reader, or not in UTF-8.
 
-All text of a command passes through here: foreign characters that a terminal would act
-on are spelled, and messages are bounded.
+All text of a command passes through here: characters that a terminal would act on are
+spelled, and messages are bounded.
 """
 
 import codecs
@@ -23,8 +23,9 @@ _SPELLED = {"±": "+-", "→": "->", "²": "^2", "…": "..."}
 def prepare() -> None:
     """Make all standard streams writable.
 
-    A closed one becomes the null device: else a file opened later would have its number
-    and receive what libraries print. Characters that an encoding lacks are spelled.
+    A closed one becomes the null device: otherwise a file opened later would have its
+    number and receive the output of libraries. Characters that an encoding lacks are
+    spelled.
 
     Raises:
         OSError: standard output is closed.
@@ -39,14 +40,14 @@ def prepare() -> None:
     if sys.stdout is None:
         msg = "standard output is closed; send it to a file, or to /dev/null"
         raise OSError(msg)
-    codecs.register_error("spelled", _spelled)
+    codecs.register_error("spelled", _spell)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # not what a caller put in its place
+        if isinstance(stream, io.TextIOWrapper):  # not a caller's replacement
             stream.reconfigure(errors="spelled")
 
 
 def show(text: str) -> None:
-    """Print on standard output; at the end of ``collected``, if that is open.
+    """Print on standard output; within ``collected``, at its end.
 
     Raises:
         OSError: it cannot be written.
@@ -72,13 +73,12 @@ def collected() -> Iterator[None]:
     _output = output = []
     try:
         yield
-    except Exception:
+    except BaseException as error:
         _output = None
-        if output:
+        if output and isinstance(error, Exception):
             show("\n".join(output))
         raise
-    finally:
-        _output = None
+    _output = None
     if output:
         show("\n".join(output))
 
@@ -95,25 +95,25 @@ def printing() -> Iterator[None]:
             yield
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
-        _discard()
     except OSError as error:
-        _discard()  # else it would fail once more at exit
+        _discard(sys.stdout)  # otherwise it would fail once more at exit
+        if isinstance(error, BrokenPipeError):
+            return
         msg = f"standard output cannot be written ({error.strerror}); send it elsewhere"
         raise OSError(msg) from error
 
 
 def tell(text: str, limit: int = safe_text.LIMIT) -> None:
-    """Print a line on standard error; where that fails, nobody reads it."""
+    """Print a line on standard error; if that fails, nobody reads it."""
     try:
         print(safe_text.line(text, limit), file=sys.stderr, flush=True)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        _discard(sys.stderr)
 
 
 @contextlib.contextmanager
 def warning_lines() -> Iterator[None]:
-    """Print each user warning as one line on standard error, without its source."""
+    """Print each user warning once, as a line on standard error without its source."""
     shown = set()
 
     def show_line(message: Any, category: Any, *where: Any, **more: Any) -> None:
@@ -129,20 +129,16 @@ def warning_lines() -> Iterator[None]:
         yield
 
 
-def _discard() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _discard(stream: Any) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """Spell characters that an encoding lacks: η as eta, ± as +-.
-
-    Raises:
-        UnicodeError: it was not encoding that failed.
-    """
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    # Characters that an encoding lacks: η as eta, ± as +-.
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lacking = error.object[error.start : error.end]
-    return "".join(map(_letter, lacking)), error.end
+    missing = error.object[error.start : error.end]
+    return "".join(map(_letter, missing)), error.end
 
 
 def _letter(sign: str) -> str:

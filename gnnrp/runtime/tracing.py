@@ -1,11 +1,11 @@
 """Arguments of compiled functions; those that may hold state are traced anew.
 
-``jax.jit`` compiles a function once for each static argument, and does not notice that
-a global, a closure, a list or an attribute behind the argument has changed. A driver
-therefore wraps the functions of its caller, once a call: linear maps by
-``as_argument``, other functions by ``as_static``. ``Jit`` compiles once for such a
-wrapper, and drops the compilation together with it. Functions of this package and of
-JAX and pytrees of arrays hold no state, and keep their compilation.
+``jax.jit`` compiles a function once for each static argument, even if a global, a
+closure, a list or an attribute behind the argument has changed. A driver therefore
+wraps the functions of its caller in each call: linear maps by ``as_argument``, other
+functions by ``as_static``. ``Jit`` compiles once for such a wrapper, and drops the
+compilation with it. Functions of this package and of JAX and pytrees of arrays are
+stateless, and keep their compilation.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from jax.core import Tracer
 from jax.tree_util import PyTreeDef
 
 _LIBRARIES = {"gnnrp", "jax", "jaxlib", "optax", "flax"}
-"""Packages whose functions hold no state but in closures and defaults."""
+"""Packages whose functions hold state in closures and defaults only."""
 
 _PLAIN = (
     *(types.NoneType, bool, int, float, complex, str, bytes),
@@ -30,7 +30,7 @@ _PLAIN = (
 
 
 class _Call:
-    """The builder of a wrapped value, and all functions compiled for it."""
+    """The builder of a wrapped value, and the functions compiled for it."""
 
     def __init__(self, build: Callable[[list[Any]], Any]) -> None:
         self.build = build
@@ -42,7 +42,7 @@ class Fresh:
     """A value that may hold state, as an argument of ``Jit``; arrays are leaves."""
 
     def __init__(self, arrays: list[Any], call: _Call) -> None:
-        """Keep both: each wrapper that a driver makes has a call of its own."""
+        """Store both; each wrapper has a call of its own."""
         self.arrays, self.call = arrays, call
 
     @property
@@ -55,12 +55,12 @@ class Fresh:
         return self.value(*args, **kwargs)
 
     def tree_flatten(self) -> tuple[list[Any], Any]:
-        """Return the arrays, and a reference that no cache of JAX's keeps alive."""
+        """Return the arrays, and a weak reference: JAX's caches keep no call alive."""
         return self.arrays, weakref.ref(self.call)
 
     @classmethod
     def tree_unflatten(cls, call: Any, arrays: Any) -> "Fresh":
-        """Return the wrapper with other arrays, traced ones say."""
+        """Return the wrapper with other arrays, such as traced ones."""
         return cls(list(arrays), call())
 
 
@@ -77,13 +77,13 @@ class Constant:
 
 
 class Jit:
-    """``jax.jit``, except that compilations for a ``Fresh`` argument end with it."""
+    """``jax.jit`` that drops compilations for a ``Fresh`` argument with it."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        """Take a function and the options of ``jax.jit``."""
+        """Wrap a function, with options of ``jax.jit``."""
         functools.update_wrapper(self, function)
         self._function, self._options = function, options
-        self._kept: Any = jax.jit(function, **options)
+        self._jitted: Any = jax.jit(function, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function."""
@@ -97,14 +97,14 @@ class Jit:
         leaves = jax.tree.leaves(arguments, is_leaf=_is_fresh)
         fresh = next(filter(_is_fresh, leaves), None)
         if fresh is None:
-            return self._kept
-        found = fresh.call.compiled
-        if self not in found:
+            return self._jitted
+        compiled = fresh.call.compiled
+        if self not in compiled:
             # JAX shares its caches among all jits of one function object.
             function = self._function
             own = functools.wraps(function)(lambda *args, **kw: function(*args, **kw))
-            found[self] = jax.jit(own, **self._options)
-        return found[self]
+            compiled[self] = jax.jit(own, **self._options)
+        return compiled[self]
 
 
 def as_argument(tree: Any) -> Any:
@@ -146,26 +146,25 @@ def as_static(value: Any) -> Fresh | Constant:
         return value
     try:
         hash(value)
+        is_constant = is_stateless(value)
     except TypeError:
-        kept = False
-    else:
-        kept = is_stateless(value)
-    return Constant(value) if kept else Fresh([], _Call(lambda _: value))
+        is_constant = False
+    return Constant(value) if is_constant else Fresh([], _Call(lambda _: value))
 
 
 def unwrap(argument: Any) -> Any:
-    """Return the value in a wrapper, or the argument itself if it is none."""
+    """Return the value in a wrapper, or an argument that is not wrapped."""
     return argument.value if isinstance(argument, Fresh | Constant) else argument
 
 
 def is_stateless(value: Any) -> bool:
-    """Check that nothing reachable from a value can change its behavior."""
+    """Return whether nothing reachable from a value can change its behavior."""
     pending, seen = [value], {}
     while pending:
         value = pending.pop()
         if id(value) in seen:
             continue
-        seen[id(value)] = value  # held, so that no other object has its id
+        seen[id(value)] = value  # keeps its id unique
         parts = _parts(value)
         if parts is None:
             return False

@@ -1,8 +1,8 @@
-"""An order of the nodes in which neighbors lie closer in memory.
+"""Orders of the nodes with neighbors close in memory.
 
-What a sparse product waits for is the rows of the dense side that are not in the cache.
-Reverse Cuthill-McKee puts neighbors near each other; clusters of a spectral embedding,
-each in that order, do so better where the graph has communities.
+A sparse product waits for rows of the dense side that are not in the cache. Reverse
+Cuthill-McKee puts neighbors near each other; in graphs with communities, clusters of a
+spectral embedding, each in that order, are better.
 """
 
 import jax
@@ -14,27 +14,24 @@ import scipy.sparse.csgraph
 from jaxtyping import Float, Int
 from scipy.cluster.vq import vq
 
-from gnnrp.sparse.primitive import KERNELS, Pattern
+from gnnrp.sparse.primitive import KERNELS, as_pattern
 
-REORDER_FROM = (
-    2**15
-)  # nodes; below, a column block of the dense side stays in the cache
-_CLUSTER_FROM, _CLUSTER_TO = (
-    2**20,
-    2**24,
-)  # entries: where clusters pay for their making
-_HOPS, _DIMENSIONS, _CLUSTER_SIZE, _MOST_CLUSTERS = 20, 16, 512, 512
+# Nodes; with fewer, a column block of the dense side stays in the cache.
+REORDER_FROM = 2**15
+# Entries: the range in which clusters pay for their cost.
+_CLUSTER_FROM, _CLUSTER_TO = 2**20, 2**24
+_HOPS, _DIMENSIONS, _CLUSTER_SIZE, _MAX_CLUSTERS = 20, 16, 512, 512
 
 
-def closer(
+def locality_order(
     csr: scipy.sparse.csr_array, reorder: bool | None, backend: str
 ) -> Int[np.ndarray, "2 n"] | None:
-    """Return an order and its inverse, if asked for or worth it, else None.
+    """Return an order and its inverse, or None to keep the nodes as they are.
 
     Args:
         csr: of a symmetric pattern.
-        reorder: whether to; None: from 2^15 nodes on, if it brings neighbors closer.
-        backend: what multiplies, when clusters are sought.
+        reorder: whether to; None for 2^15 nodes or more if neighbors come closer.
+        backend: of the products for the clusters.
     """
     num_nodes = csr.shape[0]
     small = reorder is None and num_nodes < REORDER_FROM
@@ -42,11 +39,11 @@ def closer(
         return None
     graph = scipy.sparse.csr_matrix(csr)
     nodes = scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)
-    best, distance = np.stack([nodes, _inverse(nodes)]), np.inf
-    if reorder is None:
-        distance = _distance(csr, np.arange(num_nodes)) - 0.5
-        if _distance(csr, best[1]) > distance:
-            return None
+    best = _with_inverse(nodes)
+    if reorder is None and (
+        _distance(csr, best[1]) > _distance(csr, np.arange(num_nodes)) - 0.5
+    ):
+        return None
     if _CLUSTER_FROM <= csr.nnz <= _CLUSTER_TO:
         clustered = _clustered(csr, best, backend)
         if _distance(csr, clustered[1]) < _distance(csr, best[1]):
@@ -54,14 +51,14 @@ def closer(
     return best
 
 
-def _inverse(order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+def _with_inverse(order: Int[np.ndarray, " n"]) -> Int[np.ndarray, "2 n"]:
     rows = np.empty_like(order)
     rows[order] = np.arange(len(order), dtype=order.dtype)
-    return rows
+    return np.stack([order, rows])
 
 
 def _distance(csr: scipy.sparse.csr_array, rows: Int[np.ndarray, " n"]) -> float:
-    """Return how far neighbors are, in powers of two: so caches see it."""
+    """Return the mean distance of neighbors in memory, in powers of two."""
     own = np.repeat(rows, np.diff(csr.indptr))
     return float(np.log2(1.0 + np.abs(own - rows[csr.indices])).mean())
 
@@ -69,18 +66,17 @@ def _distance(csr: scipy.sparse.csr_array, rows: Int[np.ndarray, " n"]) -> float
 def _clustered(
     csr: scipy.sparse.csr_array, order: Int[np.ndarray, "2 n"], backend: str
 ) -> Int[np.ndarray, "2 n"]:
-    """Return the order cluster by cluster, each as it was, alike clusters adjoining."""
-    num_clusters = min(_MOST_CLUSTERS, max(2, csr.shape[0] // _CLUSTER_SIZE))
+    """Return the order by cluster, similar clusters adjacent, then by ``order``."""
+    num_clusters = min(_MAX_CLUSTERS, max(2, csr.shape[0] // _CLUSTER_SIZE))
     label = _clusters(_embedding(csr, backend), num_clusters)
     own, other = np.repeat(label, np.diff(csr.indptr)), label[csr.indices]
     between = np.bincount(own * num_clusters + other, minlength=num_clusters**2)
     between = between.reshape(num_clusters, num_clusters).astype(float)
     scale = 1 / np.sqrt(np.maximum(between.sum(axis=1), 1))
-    # The Fiedler vector of the graph of clusters puts alike ones beside each other.
+    # The Fiedler vector of the graph of clusters sorts them by similarity.
     _, vectors = scipy.linalg.eigh(-scale[:, None] * between * scale)
     place = np.argsort(np.argsort(vectors[:, 1] * scale))
-    nodes = np.lexsort((order[1], place[label])).astype(order.dtype)
-    return np.stack([nodes, _inverse(nodes)])
+    return _with_inverse(np.lexsort((order[1], place[label])).astype(order.dtype))
 
 
 def _embedding(csr: scipy.sparse.csr_array, backend: str) -> Float[np.ndarray, "n d"]:
@@ -88,23 +84,19 @@ def _embedding(csr: scipy.sparse.csr_array, backend: str) -> Float[np.ndarray, "
     degree = np.maximum(np.diff(csr.indptr), 1)
     rows = np.repeat(np.arange(csr.shape[0], dtype=np.int32), np.diff(csr.indptr))
     scale = (1 / np.sqrt(degree)).astype(np.float32)
-    pattern = Pattern(
-        jnp.asarray(csr.indptr if backend == "bcsr" else rows, jnp.int32),
-        jnp.asarray(csr.indices, jnp.int32),
-        None,
-    )
+    pattern = as_pattern(csr.indptr, csr.indices, None, backend)
     data = jnp.asarray(scale[rows] * scale[csr.indices])
     shape = (csr.shape[0], csr.shape[0])
     draw = np.random.default_rng(0).standard_normal((csr.shape[0], _DIMENSIONS))
 
     @jax.jit
-    def smoothed(data, pattern, v):
+    def smooth(data, pattern, v):
         def hop(_, v):
             return KERNELS[backend](shape, data, pattern, v)
 
         return jax.lax.fori_loop(0, _HOPS, hop, v)
 
-    v = np.asarray(smoothed(data, pattern, jnp.asarray(draw, jnp.float32)))
+    v = np.asarray(smooth(data, pattern, jnp.asarray(draw, jnp.float32)))
     basis = scipy.linalg.qr(v, mode="economic", check_finite=False)[0]
     return basis / np.maximum(np.linalg.norm(basis, axis=1, keepdims=True), 1e-30)
 
@@ -112,13 +104,13 @@ def _embedding(csr: scipy.sparse.csr_array, backend: str) -> Float[np.ndarray, "
 def _clusters(
     points: Float[np.ndarray, "n d"], num_clusters: int
 ) -> Int[np.ndarray, " n"]:
-    """Return the nearest of k means, which a sample of the points gives."""
+    """Return the nearest of k means, fitted to a sample of the points."""
     rng = np.random.default_rng(0)
-    sample = rng.choice(len(points), min(len(points), 40 * num_clusters), replace=False)
-    seen = points[sample]
-    means = seen[rng.choice(len(sample), num_clusters, replace=False)]
+    index = rng.choice(len(points), min(len(points), 40 * num_clusters), replace=False)
+    sample = points[index]
+    means = sample[rng.choice(len(index), num_clusters, replace=False)]
     for _ in range(5):
-        means = _moved(means, seen)
+        means = _update_means(means, sample)
     half = np.sum(means**2, axis=1) / 2
     label = np.empty(len(points), np.int64)
     for start in range(0, len(points), 2**14):
@@ -127,13 +119,13 @@ def _clusters(
     return label
 
 
-def _moved(
+def _update_means(
     means: Float[np.ndarray, "k d"], points: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, "k d"]:
-    """Return a step of k-means; an empty cluster keeps its mean.
+    """Return the means after a step of k-means; an empty cluster keeps its mean.
 
-    ``kmeans2`` of scipy warns of that one, and silencing it would change the filters of
-    all threads.
+    ``kmeans2`` of scipy warns of empty clusters, and silencing it would change the
+    warning filters of all threads.
     """
     nearest = vq(points, means)[0]
     pattern = (np.ones(len(points), points.dtype), (nearest, np.arange(len(points))))

@@ -1,7 +1,7 @@
 """The sparse product as one primitive, bilinear in the entries and the dense side.
 
-Its own rules for forward mode, transposition (so reverse mode) and ``vmap`` lead back
-to itself, so that all of them, nested however deep, end in the fast kernel.
+Its rules for forward mode, transposition (hence reverse mode) and ``vmap`` use the
+primitive itself, so that all of them, nested to any depth, use the fast kernel.
 """
 
 import functools
@@ -19,25 +19,21 @@ from jaxtyping import Array, Float, Int
 
 
 class Pattern(NamedTuple):
-    """Where the entries stand, sorted by row, then column."""
+    """Places of the entries, sorted by row, then column."""
 
-    rows: Int[
-        Array, " *"
-    ]  # row pointers (n + 1) for "bcsr", else a row id an entry (e)
+    rows: Int[Array, " *"]  # row pointers (n + 1) for "bcsr", otherwise row ids (e)
     columns: Int[Array, " e"]
-    order: (
-        Int[Array, " e"] | None
-    )  # which entry of ``data`` stands here; None: as stored
+    order: Int[Array, " e"] | None  # index into ``data`` of each entry; None: as stored
 
 
 def product_dtype(
     shape: tuple[int, int], entries: Any, v: jax.Array, num_steps: int
 ) -> Any:
-    """Return the type of so many products, or refuse what cannot be multiplied.
+    """Return the type of ``num_steps`` products with V.
 
     Raises:
         ValueError: the shapes do not fit.
-        TypeError: complex or whole numbers.
+        TypeError: complex numbers or integers.
     """
     rows, columns = shape
     if v.ndim not in {1, 2} or v.shape[0] != columns:
@@ -51,7 +47,7 @@ def product_dtype(
         raise ValueError(msg)
     dtype = jnp.promote_types(entries, v.dtype)
     if not jnp.issubdtype(dtype, jnp.floating):
-        msg = f"the product is of real numbers, got {dtype}"
+        msg = f"the product must be of real numbers, got {dtype}"
         raise TypeError(msg)
     return dtype
 
@@ -59,39 +55,33 @@ def product_dtype(
 def as_pattern(
     indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None, backend: str
 ) -> Pattern:
-    """Lay compressed rows out as the back end reads them."""
-    if backend == "bcsr":
-        rows = indptr
-    else:
+    """Return the pattern of compressed rows in the form of the back end."""
+    rows = indptr
+    if backend != "bcsr":
         rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     as_index = functools.partial(jnp.asarray, dtype=jnp.int32)
-    return Pattern(
-        as_index(rows), as_index(indices), None if order is None else as_index(order)
-    )
+    places = None if order is None else as_index(order)
+    return Pattern(as_index(rows), as_index(indices), places)
 
 
-def own_transposed(
+def transposed_pattern(
     pattern: Pattern, transposed: Pattern, num_rows: int, backend: str
 ) -> Pattern:
-    """Return the pattern of A^T for entries that need not be symmetric any more.
+    """Return the pattern of A^T for entries that are no longer symmetric.
 
-    A symmetric A shares one pattern, in which A^T stands as A does.
+    A symmetric A has one pattern, in which A^T is stored as A.
     """
     if transposed.order is not None:
         return transposed
-    rows = row_ids(pattern, num_rows, backend)
+    rows = _row_ids(pattern, num_rows, backend)
     return transposed._replace(order=jnp.lexsort((rows, pattern.columns)))
 
 
-def row_ids(pattern: Pattern, num_rows: int, backend: str) -> Int[Array, " e"]:
-    """Return the row of each entry."""
+def _row_ids(pattern: Pattern, num_rows: int, backend: str) -> Int[Array, " e"]:
     if backend != "bcsr":
         return pattern.rows
-    return jnp.repeat(
-        jnp.arange(num_rows),
-        jnp.diff(pattern.rows),
-        total_repeat_length=pattern.columns.shape[0],
-    )
+    counts, num_entries = jnp.diff(pattern.rows), pattern.columns.shape[0]
+    return jnp.repeat(jnp.arange(num_rows), counts, total_repeat_length=num_entries)
 
 
 def product(
@@ -150,11 +140,11 @@ def _transpose(cotangent, data, v, *leaves, structure, shape, backend):
 def _batch(arguments, axes, **params):
     v, axis = arguments[1], axes[1]
     if all(other is None for i, other in enumerate(axes) if i != 1):
-        # A batch of right sides: its columns stand beside each other.
-        beside = jnp.moveaxis(v, axis, 1)
-        stacked = beside.reshape(len(beside), -1)
+        # A batch of right sides: one product with all columns.
+        columns = jnp.moveaxis(v, axis, 1)
+        stacked = columns.reshape(len(columns), -1)
         out = _product_p.bind(arguments[0], stacked, *arguments[2:], **params)
-        return out.reshape(len(out), *beside.shape[1:]), 1
+        return out.reshape(len(out), *columns.shape[1:]), 1
     # A batch of matrices: one at a time.
     mapped = [
         jnp.moveaxis(argument, at, 0)
@@ -164,13 +154,9 @@ def _batch(arguments, axes, **params):
 
     def one(parts):
         part = iter(parts)
-        return _product_p.bind(
-            *(
-                argument if at is None else next(part)
-                for argument, at in zip(arguments, axes, strict=True)
-            ),
-            **params,
-        )
+        pairs = zip(arguments, axes, strict=True)
+        inputs = [each if at is None else next(part) for each, at in pairs]
+        return _product_p.bind(*inputs, **params)
 
     return jax.lax.map(one, mapped), 0
 
@@ -188,9 +174,9 @@ batching.primitive_batchers[_product_p] = _batch
 def _entrywise_outer(
     pattern: Pattern, left: Array, right: Array, backend: str
 ) -> Float[Array, " e"]:
-    """Return (left right^T)_ij at the entries, column by column: memory e, not e k."""
+    """Return (left right^T)_ij at the entries, column by column, in memory e."""
     num_entries = pattern.columns.shape[0]
-    rows = row_ids(pattern, left.shape[0], backend)
+    rows = _row_ids(pattern, left.shape[0], backend)
 
     def body(total, pair):
         return total + pair[0][rows] * pair[1][pattern.columns], None

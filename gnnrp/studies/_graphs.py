@@ -144,8 +144,8 @@ def raw_graphs(
         members = [family(share) for share in kept]
         return [graph.raw_adjacency(x.edges, x.num_nodes) for x in members]
     return [
-        graph.thinned(
-            dataset.edges, dataset.num_nodes, drop=1 - share, seed=seed, manner=manner
+        graph.drop_edges(
+            dataset.edges, dataset.num_nodes, drop=1 - share, seed=seed, mode=manner
         )
         for share in kept
     ]

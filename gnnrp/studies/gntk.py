@@ -17,6 +17,7 @@ from gnnrp.kernels import alignment, features, gntk
 from gnnrp.kernels.gntk import activations, blocked
 from gnnrp.propagation import exact, methods, residual, similarity
 from gnnrp.runtime import checks, memory, peaks
+from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
 from gnnrp.studies import rp as rp_study
 from gnnrp.types import MetricFn, Split
@@ -86,8 +87,7 @@ def run(
     beside = rp_study.run(
         dataset,
         presets.settings(dataset.name, has_features=dataset.features is not None),
-        max_bytes=max_bytes,
-        progress=progress,
+        options=Options(max_bytes=max_bytes, progress=progress),
     ).record
     matrix = sparse.prepare(
         graph.normalized_adjacency(dataset.edges, dataset.num_nodes)

@@ -19,6 +19,7 @@ from gnnrp.kernels import alignment, features
 from gnnrp.kernels.ntk import structured
 from gnnrp.models import gnn, objectives, training
 from gnnrp.runtime import checkpoints, checks, fingerprint, memory
+from gnnrp.runtime.options import Options
 from gnnrp.studies import _graphs, records
 
 Progress = Callable[[str, int, int], None]
@@ -30,30 +31,45 @@ DENSE = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class NTKSettings:
-    """Of the network, its training, and the graphs it is looked at on."""
+    """Settings of the network, its training, and the graphs of the kernel.
+
+    Args:
+        learning_rate: η of gradient descent.
+        num_steps: number of training steps.
+        width: m, number of hidden units.
+        depth: L, number of weight matrices, at most 3.
+        momentum: momentum of gradient descent.
+        weight_decay: of weights, not of biases.
+        row_normalize: scale the rows of the features to sum to 1. The first bias then
+            outweighs them in the kernel, and the paper's findings do not hold on Cora:
+            its figures must use the features as stored.
+        every: number of steps between two evaluations of the kernel.
+        num_graphs: number of graphs, from all edges to none, or from homophilic to
+            heterophilic ones.
+        manner: drop directed edges, as the paper's code does, or undirected ones.
+        reduce: kernel over classes: trace (average), sum of logits, or pseudo (1 / c of
+            the sum).
+        seed: seed of weights and thinning.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
 
     learning_rate: float = 1e-2
     num_steps: int = 50_000
     width: int = 16
     depth: int = 2
     momentum: float = 0.9
-    weight_decay: float = 5e-4  # of weights, not of biases
-    # Of features, rows summing to 1. The first bias then outweighs them in the kernel,
-    # and the paper's findings do not hold on Cora: its figures must be of features as
-    # stored.
+    weight_decay: float = 5e-4
     row_normalize: bool = False
-    every: int = 2000  # steps between two looks at the kernel
-    num_graphs: int = 11  # from the whole graph to none, or homophilic to heterophilic
-    manner: str = "directed"  # of thinning, see ``graph.thinned``
-    reduce: str = "sum"  # of the kernel over classes, see ``kernels.ntk.empirical``
-    seed: int = 0  # of weights and thinning
+    every: int = 2000
+    num_graphs: int = 11
+    manner: str = "directed"
+    reduce: str = "sum"
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what no run can use.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
+        """Validate the settings."""
         checks.positive("learning_rate", self.learning_rate)
         checks.count("num_steps", self.num_steps, 1, training.MOST_STEPS)
         checks.count("width", self.width, 1)
@@ -63,7 +79,7 @@ class NTKSettings:
         checks.count("seed", self.seed, 0)
         checks.count("every", self.every, 1)
         checks.count("num_graphs", self.num_graphs, 2, 1000)
-        checks.one_of("manner", self.manner, graph.MANNERS)
+        checks.one_of("manner", self.manner, graph.DROP_MODES)
         checks.one_of("reduce", self.reduce, ("trace", "sum", "pseudo"))
 
 
@@ -90,11 +106,8 @@ def run(
     dataset: Dataset,
     settings: NTKSettings,
     *,
+    options: Options = Options(),
     family: _graphs.Family | None = None,
-    folder: Path | None = None,
-    checkpoint_seconds: float = checkpoints.SECONDS,
-    max_bytes: int | None = None,
-    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Train a GCN and track its kernel; return the record.
 
@@ -107,14 +120,10 @@ def run(
         dataset: see ``datasets.load``; its first split is used. Without features,
             inputs are one-hot.
         settings: see ``settings`` for the paper's.
+        options: the folder also holds ``tracking.jsonl``, a line per evaluation, which
+            is rewritten from the checkpoint and never read.
         family: of synthetic graphs with the nodes, features and labels of the data set,
             from a homophilic share in [0, 1]; makes the run a synthetic one.
-        folder: of checkpoints and of ``tracking.jsonl``, a line a look; if it holds a
-            run of these settings, it is resumed. The lines are written anew from the
-            checkpoint and never read.
-        checkpoint_seconds: between two checkpoints.
-        max_bytes: what may be held in all; what there is if left out, see ``memory``.
-        progress: called with what is being done, how far it is, and of how much.
 
     Raises:
         ValueError: a data set of several tasks; kernels or training that do not fit; a
@@ -126,13 +135,12 @@ def run(
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     checks.instance("settings", settings, NTKSettings, "NTKSettings() makes one")
     began = time.perf_counter()
+    folder = None if options.folder is None else Path(options.folder)
     if folder is not None:
-        folder = Path(folder)
         checkpoints.prepare(folder)  # before hours are spent
-    subject = _prepare(dataset, settings, family, max_bytes)
-    rows, diverged = _followed(
-        subject, dataset.name, settings, (folder, checkpoint_seconds), progress
-    )
+    subject = _prepare(dataset, settings, family, options.max_bytes)
+    kept = (folder, options.checkpoint_seconds)
+    rows, diverged = _followed(subject, dataset.name, settings, kept, options.progress)
     graphs, synthetic = subject.graphs, family is not None
     return {
         "dataset": dataset.name,

@@ -12,27 +12,42 @@ MOST_HOPS = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class RPSettings:
-    """What decides a run of RP: S = A^K, or B Kn B with a feature kernel."""
+    """Settings of a run of RP: S = A^K, or B Kn B with a feature kernel.
 
-    step_size: float = 1.0  # η
-    power: int = 7  # K
-    alpha: float = 1.0  # B = (α A + (1 - α) I)^K; 1: B = A^K
+    Args:
+        step_size: η, positive.
+        power: K, number of hops per step.
+        alpha: α in [0, 1] of the lazy walk B = (α A + (1 - α) I)^K; 1: B = A^K.
+        num_steps: number of steps.
+        kernel: kernel of the node features: gaussian, laplacian, linear, polynomial,
+            sigmoid, or none for the graph alone.
+        gamma: γ of the kernel; 1 / (2 σ²) of the Gaussian one.
+        row_normalize: subtract the minimum of the features, and scale rows to sum to 1.
+        loss: squared, absolute, sigmoid or softmax.
+        select: first or last of several best validation steps.
+        patience: number of steps without a better validation score before stopping.
+        method: solver: auto, exact, krylov or iterate.
+        precision: float32 or float64.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    step_size: float = 1.0
+    power: int = 7
+    alpha: float = 1.0
     num_steps: int = 100
-    kernel: str | None = None  # of the features; None: plain RP
-    gamma: float = 1.0  # γ of the kernel; Gaussian: 1 / (2 σ^2)
-    row_normalize: bool = False  # features less their minimum, rows summing to 1
+    kernel: str | None = None
+    gamma: float = 1.0
+    row_normalize: bool = False
     loss: str = "squared"
-    select: str = "first"  # of several best validation steps
+    select: str = "first"
     patience: int | None = None
     method: str = "auto"
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        """Refuse what no run can use.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
+        """Validate the settings."""
         checks.positive("step_size", self.step_size)
         checks.count("power", self.power, 0, MOST_HOPS)
         checks.inside("alpha", self.alpha, 0, 1)

@@ -18,7 +18,8 @@ from gnnrp.datasets import Dataset
 from gnnrp.kernels import features
 from gnnrp.kernels.features import low_rank
 from gnnrp.propagation import methods, residual, similarity
-from gnnrp.runtime import checkpoints, checks, memory, peaks
+from gnnrp.runtime import checks, memory, peaks
+from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, records
 from gnnrp.studies.presets import RPSettings
 from gnnrp.types import LinearMap, Split
@@ -41,22 +42,16 @@ def run(
     dataset: Dataset,
     settings: RPSettings,
     *,
+    options: Options = Options(),
     load_seconds: float = 0.0,
-    folder: Path | None = None,
-    checkpoint_seconds: float = checkpoints.SECONDS,
-    max_bytes: int | None = None,
-    progress: Progress | None = None,
 ) -> Run:
     """Run RP and its baselines on a data set, with all its splits at once.
 
     Args:
         dataset: see ``datasets.load``.
         settings: see ``studies.presets.settings``.
+        options: checkpoints of RP, memory limit and progress.
         load_seconds: what loading took, for the record.
-        folder: of checkpoints of RP; see ``residual.run``.
-        checkpoint_seconds: between two of them.
-        max_bytes: what may be held in all; what there is if left out, see ``memory``.
-        progress: called with what is being done, how far it is, and of how much.
 
     Raises:
         ValueError: a feature kernel for a data set without features; what does not fit
@@ -71,8 +66,11 @@ def run(
     # Asked for, float64 holds within; a caller's own float64 is never turned off.
     wide = jax.enable_x64(True) if settings.precision == "float64" else nullcontext()
     with wide:
-        kept = (folder, checkpoint_seconds)
-        return _run(dataset, settings, load_seconds, kept, max_bytes, progress)
+        kept, max_bytes = (
+            (options.folder, options.checkpoint_seconds),
+            options.max_bytes,
+        )
+        return _run(dataset, settings, load_seconds, kept, max_bytes, options.progress)
 
 
 def _run(

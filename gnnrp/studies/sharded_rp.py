@@ -1,8 +1,7 @@
-"""RP on a graph in parts, in all processes alike."""
+"""RP on a partitioned graph, in all processes alike."""
 
 import contextlib
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,75 +12,66 @@ from jax.experimental import multihost_utils
 from gnnrp import metrics
 from gnnrp.distributed import shards
 from gnnrp.propagation import residual, similarity
-from gnnrp.runtime import checkpoints
+from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
 from gnnrp.studies.presets import RPSettings
 
 
 def run(
-    folder: Path,
-    settings: RPSettings,
-    *,
-    kept: Path | None = None,
-    checkpoint_seconds: float = checkpoints.SECONDS,
-    max_bytes: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    folder: Path, settings: RPSettings, *, options: Options = Options()
 ) -> dict[str, Any]:
     """Run RP on the parts in a folder, in all processes alike; return the record.
 
     Args:
-        folder: from ``write``.
+        folder: of the parts, from ``shards.write``.
         settings: of plain RP.
-        kept: a folder of checkpoints that all processes see.
-        checkpoint_seconds: between two of them.
-        max_bytes: what each process may hold in all; see ``runtime.memory``.
-        progress: called with (steps or vectors done, of how many).
+        options: with a folder that all processes share; the memory limit holds for
+            each of them.
 
     Raises:
-        ValueError: a kernel, which needs features; what ``read`` and ``residual.run``
-            refuse.
+        ValueError: a kernel, which needs features; damaged parts, or another number of
+            devices; settings that ``residual.run`` refuses.
     """
     if settings.kernel is not None:
         msg = "parts of a graph have no features; use plain RP (kernel none)"
         raise ValueError(msg)
-    wide = (
-        jax.enable_x64(True)
-        if settings.precision == "float64"
-        else contextlib.nullcontext()
-    )
-    with wide:
+    is_wide = settings.precision == "float64"
+    with jax.enable_x64(True) if is_wide else contextlib.nullcontext():
         began = time.perf_counter()
         parts = shards.read(folder)
-        loaded = time.perf_counter() - began
+        loaded = time.perf_counter()
         walk = similarity.walk(parts.matrix, settings.power, settings.alpha)
         jax.block_until_ready((walk, parts.targets))
-        setup = time.perf_counter() - began - loaded
-        found = residual.run(
+        set_up = time.perf_counter()
+        trajectory = residual.run(
             walk,
             parts.targets,
             parts.splits,
             metric=metrics.by_name(parts.metric),
             **presets.arguments(settings),
-            folder=kept,
+            folder=options.folder,
             made_with={"dataset": parts.name, "parts": parts.digest},
-            checkpoint_seconds=checkpoint_seconds,
-            max_bytes=max_bytes,
-            callback=progress,
+            checkpoint_seconds=options.checkpoint_seconds,
+            max_bytes=options.max_bytes,
+            callback=lambda done, total: options.report(
+                "residual propagation", done, total
+            ),
         )
-    ran = time.perf_counter() - began - loaded - setup
-    seconds = {"load": loaded, "setup": setup, "run": ran}
-    made = records.make(parts, settings, found, {}, seconds)
-    return made | {
+    seconds = {
+        "load": loaded - began,
+        "setup": set_up - loaded,
+        "run": time.perf_counter() - set_up,
+    }
+    record = records.make(parts, settings, trajectory, {}, seconds)
+    return record | {
         "parts": len(jax.devices()),
         "processes": jax.process_count(),
-        "peak_memory_bytes": _of_all(made["peak_memory_bytes"]),
+        "peak_memory_bytes": _of_all_processes(record["peak_memory_bytes"]),
     }
 
 
-def _of_all(number: int | None) -> list[int | None]:
-    """Return a number of each process."""
-    if jax.process_count() == 1 or number is None:
-        return [number]
-    # In KiB, since it is int32.
-    every = multihost_utils.process_allgather(np.array(number // 1024, np.int32))
-    return [1024 * int(each) for each in every]
+def _of_all_processes(num_bytes: int | None) -> list[int | None]:
+    if jax.process_count() == 1 or num_bytes is None:
+        return [num_bytes]
+    kibibytes = np.array(num_bytes // 1024, np.int32)
+    return [1024 * int(x) for x in multihost_utils.process_allgather(kibibytes)]

@@ -3,44 +3,28 @@
 import types
 
 import jax.numpy as jnp
-import jaxtyping
 import ml_dtypes
 import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse
+from path_graph import (  # noqa: F401
+    ENDS,
+    FULL,
+    LABELS,
+    PATH,
+    TUPLE,
+    A,
+    X,
+    Y,
+    fit,
+    run,
+    without_type_checks,
+)
 
-from gnnrp import ResidualPropagation, graph, metrics, sparse
+from gnnrp import graph, sparse
 from gnnrp.graph import class_labels
 from gnnrp.kernels import features
-from gnnrp.propagation import residual, similarity
-from gnnrp.types import Split
-
-PATH = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
-LABELS = [0, None, None, None, None, 1]
-FULL = np.array([0, 0, 1, 1, 0, 1])
-ENDS = np.array([True, False, False, False, False, True])
-X = np.arange(12.0).reshape(6, 2)
-Y = np.eye(2)[FULL]
-A = graph.normalized_adjacency(PATH)
-TUPLE = graph.to_jraph(A)
-
-
-@pytest.fixture(autouse=True)
-def _as_users_have_it(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
-def fit(graph=PATH, labels=LABELS, *more, kernel=None, **others):
-    model = ResidualPropagation(3, 0.5, 20, kernel=kernel)
-    return model.fit(graph, labels, *more, **others)
-
-
-def run(targets):
-    flow, split = similarity.Power(sparse.prepare(A), 2), Split(ENDS, ~ENDS, ~ENDS)
-    settings = {"step_size": 0.5, "num_steps": 2, "metric": metrics.accuracy}
-    return residual.run(flow, targets, split, **settings)
-
 
 # Labels in lists, and of types that NumPy lacks
 
@@ -129,7 +113,7 @@ def test_every_mixture_of_labels_has_the_codes_of_its_numbers(seed):
     for place, label in enumerate(wrapped):
         as_objects[place] = label
     for labels in (wrapped, tuple(wrapped), as_objects):
-        classes, found = class_labels.codes(labels)
+        classes, found = class_labels.encode(labels)
         assert classes.tolist() == [0, 1, 2]
         np.testing.assert_array_equal(found, codes)
 
@@ -152,7 +136,9 @@ def test_several_labels_for_a_node_are_refused(labels, shape):
 def test_missing_labels_that_have_become_strings_are_refused_in_lists_too(word):
     labels = ["a", word, "b", "a", "b", "a"]
     for given in (labels, np.array(labels), np.array(labels, object), Frame(labels)):
-        with pytest.raises(ValueError, match=f"the string '{word}', .* use None in a"):
+        with pytest.raises(
+            ValueError, match=f"the string '{word}', a missing .* use None in a"
+        ):
             fit(labels=given)
 
 
@@ -286,7 +272,9 @@ class Hetero:
 
 
 def test_a_graph_of_several_node_types_is_refused():
-    with pytest.raises(TypeError, match=r"one type of nodes, got Hetero; its to_homog"):
+    with pytest.raises(
+        TypeError, match=r"one type of nodes, got Hetero; convert it with its to_homog"
+    ):
         fit(Hetero())
     with pytest.raises(TypeError, match=r"edges must be an edge index .* got Hetero"):
         graph.raw_adjacency(Hetero())
@@ -299,22 +287,36 @@ def pyg(**more):
     return types.SimpleNamespace(edge_index=PATH, num_nodes=6, **more)
 
 
+def networkx_graph(**attributes):
+    """Return the path, with edge attributes."""
+    path = nx.Graph()
+    for i, (u, v) in enumerate(PATH.T):
+        path.add_edge(u, v, **{name: each[i] for name, each in attributes.items()})
+    return path
+
+
 WEIGHTS = np.arange(1.0, 6)
 CARRIED = {
     "edge_attr of one column": (pyg(edge_attr=Tensor(WEIGHTS[:, None])), "edge_attr"),
     "edge_attr": (pyg(edge_attr=WEIGHTS), "edge_attr"),
     "weight": (pyg(weight=Tensor(WEIGHTS, "bfloat16")), "weight"),
     "both": (pyg(edge_attr=WEIGHTS, weight=WEIGHTS), "edge_attr"),
+    "edge_weights": (pyg(edge_weights=WEIGHTS), "edge_weights"),
     "integers": (pyg(weight=np.arange(1, 6)), "weight"),
     "OGB": ({"edge_index": PATH, "edge_feat": WEIGHTS[:, None]}, "edge_feat"),
     "jraph": (TUPLE._replace(edges=jnp.arange(16.0)), "GraphsTuple.edges"),
+    "networkx": (networkx_graph(cost=WEIGHTS), "the edge attribute 'cost'"),
+    "networkx, two": (
+        networkx_graph(name=list("abcde"), length=[*range(5)], cost=[*WEIGHTS]),
+        "the edge attribute 'cost'",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_weights_that_a_graph_carries_and_that_do_not_count_are_one_warning(name):
     given, attribute = CARRIED[name]
-    pattern = rf"^{attribute} has a number for each edge that is not used as a weight"
+    pattern = rf"^{attribute} has a number per edge that is not used as a weight"
     with pytest.warns(UserWarning, match=pattern) as caught:
         found = fit(given)
     assert len(caught) == 1
@@ -330,6 +332,9 @@ def test_weights_that_a_graph_carries_and_that_do_not_count_are_one_warning(name
         pyg(edge_attr=np.array(list("abcde"))),
         {"edge_index": PATH, "edge_feat": np.ones((5, 8))},
         TUPLE._replace(edges=None),
+        networkx_graph(cost=[1] * 5, name=list("abcde")),
+        networkx_graph(cost=[1, 2, 3, 4, None], kind=[[1], [1, 2], [], [0], [3]]),
+        networkx_graph(cost=[True, False, True, True, True]),
     ],
 )
 def test_attributes_that_make_no_weights_are_no_warning(given):

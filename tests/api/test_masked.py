@@ -3,9 +3,23 @@
 import types
 
 import jax
-import jaxtyping
 import numpy as np
 import pytest
+from path_graph import (  # noqa: F401
+    ENDS,
+    FULL,
+    LABELS,
+    PATH,
+    SPLIT,
+    TUPLE,
+    A,
+    M,
+    X,
+    Y,
+    fit,
+    run,
+    without_type_checks,
+)
 
 from gnnrp import ResidualPropagation, datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm, splits
@@ -16,19 +30,9 @@ from gnnrp.kernels import alignment, features, gntk, homophily
 from gnnrp.kernels.features import low_rank
 from gnnrp.kernels.gntk import inductive, local
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import exact, label, residual, similarity
+from gnnrp.propagation import exact, label
 from gnnrp.types import Split
 
-PATH = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
-LABELS = [0, None, None, None, None, 1]
-FULL = np.array([0, 0, 1, 1, 0, 1])
-ENDS = np.array([True, False, False, False, False, True])
-X = np.arange(12.0).reshape(6, 2)
-Y = np.eye(2)[FULL]
-A = graph.normalized_adjacency(PATH)
-M = sparse.prepare(A)
-S = similarity.Power(M, 2)
-SPLIT = Split(ENDS, ~ENDS, ~ENDS)
 NET = gnn.MLP(2, depth=1)
 DATA = training.Data(X, M, Y, ENDS)
 SBM = sbm.generate(num_blocks=2, block_size=4, train_per_class=1, num_val=2, num_test=2)
@@ -36,27 +40,11 @@ LAYOUT = partitioning.balanced(A, 1)
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("nodes",))
 
 
-@pytest.fixture(autouse=True)
-def _as_users_have_it(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
-def fit(graph=PATH, labels=LABELS, *more, kernel=None, **others):
-    model = ResidualPropagation(3, 0.5, 20, kernel=kernel)
-    return model.fit(graph, labels, *more, **others)
-
-
 def masked(array):
     """Return the array with its first entry masked."""
     hidden = np.ma.array(array, copy=True)
     hidden[(0,) * hidden.ndim] = np.ma.masked
     return hidden
-
-
-def run(targets=Y, split=SPLIT, **more):
-    return residual.run(
-        S, targets, split, step_size=0.5, num_steps=2, metric=metrics.accuracy, **more
-    )
 
 
 def trained(**more):
@@ -82,7 +70,7 @@ def test_masked_labels_are_not_scored():
     model = fit(labels=FULL, train_mask=ENDS)
     labels = np.ma.array(FULL, mask=[0, 0, 0, 1, 1, 0])
     assert model.score(labels=labels) == model.score([1, 2], FULL[[1, 2]])
-    with pytest.raises(ValueError, match="node 3 has no label to score by"):
+    with pytest.raises(ValueError, match="node 3 has no label to score; pass"):
         model.score([1, 2, 3], labels[[1, 2, 3]])
 
 
@@ -98,7 +86,6 @@ def test_a_masked_array_in_which_nothing_is_masked_is_an_array():
     )
 
 
-TUPLE = graph.to_jraph(A)
 MASKED = {
     "graph of fit": lambda: fit(masked(PATH)),
     "edge_index of fit": lambda: fit({"edge_index": masked(PATH), "num_nodes": 6}),

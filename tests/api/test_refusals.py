@@ -110,7 +110,7 @@ NUMBERS = {  # a number each, and what is none
         np.eye(N), np.ones(N), PARTS.train, alpha=0.1, confidence=x
     ),
     "self-loops": lambda x: graph.normalized_adjacency(EDGES, self_loops=x),
-    "share dropped": lambda x: graph.thinned(EDGES, drop=x),
+    "share dropped": lambda x: graph.drop_edges(EDGES, drop=x),
     "probability": lambda x: sbm.generate(intra_probability=x),
     "share of a split": lambda x: splits.random(LABELS, 1, (0.8, 0.1, x)),
     "preset": lambda x: presets.RPSettings(step_size=x),
@@ -124,7 +124,7 @@ NUMBERS = {  # a number each, and what is none
 
 COUNTS = {  # a whole number each
     "nodes": lambda x: graph.raw_adjacency(EDGES, x),
-    "seed of thinning": lambda x: graph.thinned(EDGES, drop=0.5, seed=x),
+    "seed of thinning": lambda x: graph.drop_edges(EDGES, drop=0.5, seed=x),
     "seed of a graph": sbm.generate,
     "seed of splits": lambda x: splits.random(LABELS, 1, seed=x),
     "splits": lambda x: splits.random(LABELS, x),
@@ -132,7 +132,7 @@ COUNTS = {  # a whole number each
     "split": lambda x: datasets.with_split(SBM, x),
     "steps of a run": lambda x: run(num_steps=x),
     "powers of a sweep": lambda x: swept(powers=[x]),
-    "hops": lambda x: sparse.iterate(M, lambda new, *_: new, jnp.ones(N), x),
+    "hops": lambda x: sparse.propagate(M, lambda new, *_: new, jnp.ones(N), x),
     "products": lambda x: label.limit(M, Y, alpha=0.5, max_iterations=x),
     "columns": lambda x: maps.columns(S, [0], x),
     "parts": lambda x: partitioning.balanced(A, x),
@@ -203,7 +203,7 @@ ROWS = [
     ),
     (lambda: graph.normalize(np.eye(3)), TypeError, ["ndarray", "csr_array"]),
     (lambda: graph.normalize(EYE[:3]), ValueError, ["square", "(3, 12)"]),
-    (lambda: graph.normalize(EYE * np.nan), ValueError, ["finite", "drop or mend"]),
+    (lambda: graph.normalize(EYE * np.nan), ValueError, ["finite", "drop or replace"]),
     (lambda: graph.to_bcoo(np.eye(3)), TypeError, ["ndarray", "csr_array"]),
     (lambda: graph.to_jraph(A, np.ones((3, 2))), ValueError, ["12 rows", "(3, 2)"]),
     # Products
@@ -220,7 +220,11 @@ ROWS = [
     (lambda: sparse.matmul(M, None), TypeError, ["V " + REALS, "NoneType"]),
     (lambda: sparse.matmul(M, ["a"] * N), TypeError, ["V " + REALS]),
     (lambda: sparse.matmul(A, np.ones(N)), TypeError, [MAP, "BCOO", "sparse.prepare"]),
-    (lambda: sparse.iterate(M, None, np.ones(N), 1), TypeError, ["update_fn", "None"]),
+    (
+        lambda: sparse.propagate(M, None, np.ones(N), 1),
+        TypeError,
+        ["update_fn", "None"],
+    ),
     (lambda: sparse.on_support(A, PARTS.train), TypeError, ["BCOO", "sparse.prepare"]),
     (lambda: sparse.on_support(M, [0, 1]), TypeError, ["boolean", "np.isin"]),
     # Metrics
@@ -494,7 +498,7 @@ ROWS = [
     (lambda: shards.write("nowhere", "cora", 2), TypeError, ["datasets.load"]),
     (lambda: gntk_study.GNTKSettings(depths=3), ValueError, ["depths must be a list"]),
     (lambda: fitted(SBM), TypeError, ["data.edges"]),
-    (lambda: fitted(EDGES + 1), ValueError, ["node 12", "give every node one"]),
+    (lambda: fitted(EDGES + 1), ValueError, ["node id 12", "pass one per node"]),
     (lambda: fitted(train_mask=["a", "b"]), TypeError, ["<U1", "numbers from 0"]),
     (lambda: fitted(train_mask=NODE[None] < 2), ValueError, ["train_mask[0]"]),
     (
@@ -512,7 +516,7 @@ ROWS = [
     (
         lambda: graph.raw_adjacency(EDGES + 1, N),
         ValueError,
-        ["node 12", "0 to 11", "larger num_nodes"],
+        ["node id 12", "0 to 11", "larger num_nodes"],
     ),
     (lambda: fitted(initial=Y[:, :2] * 1j), TypeError, ["complex128"]),
     (

@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse
 
 from gnnrp import ResidualPropagation, datasets, estimator, graph, sparse
-from gnnrp.commands.flags import COMMANDS
+from gnnrp.commands import flags
 from gnnrp.estimator import OnGraph
 from gnnrp.kernels import features, homophily
 from gnnrp.propagation import residual, sweep
@@ -29,7 +29,11 @@ PACKAGE = Path(__file__).parents[2] / "gnnrp"
 OF_CALL = re.compile(r"[\w.]+\([^()]*\)")  # its arguments are those of that function
 ARGUMENT = re.compile(r"(?<![\w-])(?:([a-z_]+)=(?![={])|--([a-z][a-z-]*))")
 TWO_NAMES = re.compile(r"(\w+) \(--([a-z-]+)\)")  # of one argument, in Python and not
-OF_WEIGHTS = {("gnnrp.graph.edge_lists", name) for name in ("read", "check", "combine")}
+OF_WEIGHTS = {
+    ("gnnrp.graph.formats", "edge_list"),
+    ("gnnrp.graph.edge_lists", "check"),
+    ("gnnrp.graph.edge_lists", "_combine"),
+}
 
 PATH = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
 
@@ -172,12 +176,12 @@ def test_estimators_advise_only_what_they_take(kind, name, made):
         assert lacking(key_of(ResidualPropagation.fit), arguments) == {}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", flags.COMMANDS)
 def test_commands_advise_only_flags_that_they_have(command):
-    kind = COMMANDS[command]
-    flags = {field.name for field in dataclasses.fields(kind)} | {"root"}
+    kind = flags.load(command)
+    names = {field.name for field in dataclasses.fields(kind)} | {"root"}
     # The edges of a data set have no weights.
-    assert lacking(key_of(kind.run), flags, weighted=False) == {}
+    assert lacking(key_of(kind.run), names, weighted=False) == {}
 
 
 def test_a_library_function_below_commands_advises_only_what_all_of_them_take():
@@ -190,7 +194,7 @@ def test_an_argument_that_a_caller_lacks_is_found():
     assert wrong == {("gnnrp.graph.edge_lists", "check"): {"signed"}}
     assert lacking(key_of(ResidualPropagation.fit), ["kernel", "weights"]) == {
         ("gnnrp.graph.edge_lists", "check"): {"signed"},
-        ("gnnrp.graph.edge_lists", "combine"): {"duplicates"},
+        ("gnnrp.graph.edge_lists", "_combine"): {"duplicates"},
         ("gnnrp.estimator._inputs", "_features"): {"features"},
     }
 
@@ -209,7 +213,7 @@ MULTIGRAPH.add_weighted_edges_from([(0, 1, 1.0), (0, 1, 2.0), (1, 2, 3.0)])
 CALLERS = {
     "raw_adjacency": graph.raw_adjacency,
     "normalized_adjacency": graph.normalized_adjacency,
-    "thinned": lambda edges, **more: graph.thinned(edges, drop=0.5, **more),
+    "drop_edges": lambda edges, **more: graph.drop_edges(edges, drop=0.5, **more),
     "fit": lambda edges, **more: ResidualPropagation(1, 0.5, 3).fit(
         edges, [0, None, 1], **more
     ),
@@ -249,7 +253,7 @@ def test_a_fit_has_the_weights_duplicates_and_signs_of_the_graph_functions():
 def test_nodes_beyond_those_of_the_graph_are_refused_without_an_argument_of_another():
     given = {"edge_index": PATH, "num_nodes": 4}
     with pytest.raises(
-        ValueError, match="name node 5, but the graph has 4 nodes; corr"
+        ValueError, match="have node id 5, but the graph has 4 nodes; corr"
     ):
         ResidualPropagation().fit(given, [0, 1, 0, 1])
 

@@ -392,7 +392,7 @@ def test_functions_of_the_package_and_pytrees_keep_their_compilation(method):
     drivers = (_iterated._advance, _curves._metric_of_chunks, _lanczos._send)
 
     def sizes():
-        return [driver._kept._cache_size() for driver in drivers]
+        return [driver._jitted._cache_size() for driver in drivers]
 
     run(method=method)
     before = sizes()
@@ -404,7 +404,7 @@ def test_functions_of_the_package_and_pytrees_keep_their_compilation(method):
 
 
 def test_training_with_equal_settings_keeps_its_compilation():
-    compiled = training._chunk._kept
+    compiled = training._chunk._jitted
     trained()
     size = compiled._cache_size()
     trained(optimizer=objectives.sgd(0.1), network=gnn.GCN(C, 4))

@@ -1,5 +1,6 @@
 """The command line as its users meet it: in a process, by its output and exit code."""
 
+import dataclasses
 import json
 import os
 import re
@@ -12,6 +13,8 @@ import miniatures
 import pytest
 
 from gnnrp import cli
+from gnnrp.commands import flags
+from gnnrp.studies import presets
 
 COMMAND = (sys.executable, "-m", "gnnrp.cli")
 
@@ -61,8 +64,8 @@ def test_json_is_the_only_thing_on_standard_output_and_leaves_no_file(tmp_path):
 
 
 def test_flags_override_the_published_settings(tmp_path):
-    flags = "--power 2 --kernel none --step-size 0.5 --num-steps 3 --precision float64"
-    record = json.loads(gnnrp("rp", "--json", *flags.split(), cwd=tmp_path).stdout)
+    line = "--power 2 --kernel none --step-size 0.5 --num-steps 3 --precision float64"
+    record = json.loads(gnnrp("rp", "--json", *line.split(), cwd=tmp_path).stdout)
     assert record["method"] == "rp"
     assert record["dtype"] == "float64"
     assert record["settings"]["power"] == 2
@@ -75,7 +78,7 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "named"),
+    ("line", "named"),
     [
         ("rp --dataset coraa", "did you mean 'cora'"),
         ("rp --step-size -1", "step_size must be positive"),
@@ -85,22 +88,23 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("rp --alpha 2", "alpha must lie in [0, 1]"),
         (
             "rp --gamma 1 --bandwidth 1",
-            "--bandwidth is of the Gaussian kernel, and instead of --gamma",
+            "--bandwidth applies to the Gaussian kernel only, and replaces --gamma",
         ),
         ("rp --kernel gausian", "got 'gausian'; did you mean 'gaussian'?"),
-        ("rp --no-such-flag", "rp has no --no-such-flag; see gnnrp rp --help"),
-        ("rp --powr 3", "rp has no --powr; did you mean --power?"),
-        ("rp --depths 2", "rp has no --depths; it is a flag of gntk"),
-        ("rp --power many", "it takes a whole number, got 'many'"),
-        ("rp --power 1.5", "it takes a whole number, got '1.5'"),
-        ("rp --step-size 1,5", "it takes a number, got '1,5'"),
+        ("rp --no-such-flag", "--no-such-flag; For full helptext, run gnnrp rp --help"),
+        ("rp --powr 3", "--powr, 3; Perhaps you meant: --power INT"),
+        ("rp --depths 2", "Unrecognized options: --depths, 2"),
+        ("rp --power many", "Error parsing --power: invalid literal for int()"),
+        ("rp --power 1.5", "invalid literal for int() with base 10: '1.5'"),
+        ("rp --step-size 1,5", "--step-size: could not convert string to float: '1,5'"),
         ("rp --step-size", "'--step-size'"),
         ("rp --dataset cora --no-download --power -1", "power must be at least 0"),
-        ("rp --split x", "--split: it takes a whole number, got 'x'"),
+        ("rp --split x", "Error parsing --split: invalid literal for int()"),
         ("rp --split 99", "split must be at most 0, got 99"),
         ("rp --seed -1", "seed must be at least 0"),
-        ("rp --max-memory 8XB", "a size must be like 8GB"),
+        ("rp --max-memory 8XB", "--max-memory: a size must be like 8GB"),
         ("rp --max-memory 1MB", "take a smaller graph"),
+        (f"rp --max-memory {10**18}GB", "--max-memory: a size must be like 8GB"),
         ("rp --patience 0", "patience must be at least 1"),
         ("rp --gamma nan", "gamma must be positive"),
         ("rp --bandwidth 0", "bandwidth must be positive"),
@@ -109,13 +113,13 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("rp --checkpoint-seconds 5", "--checkpoint-seconds needs --folder"),
         ("rp --checkpoint-seconds nan --folder f", "checkpoint_seconds must be"),
         ("rp --hosts a,b", "need --shards"),
-        ("rp --shards nowhere --split 0", "--split does not go with --shards"),
+        ("rp --shards nowhere --split 0", "--split does not apply to --shards"),
         ("rp cora", "cora"),
         ("gntk --depths 0", "depth must be at least 1"),
-        ("gntk --depths", "depths must hold at least one"),
-        ("gntk --depths x", "it takes whole numbers, got ['x']"),
-        ("gntk --power 3", "gntk has no --power; it is a flag of rp"),
-        ("gntk --activation rleu", "did you mean 'relu'?"),
+        ("gntk --depths", "depths must not be empty"),
+        ("gntk --depths x", "Error parsing --depths"),
+        ("gntk --power 3", "Unrecognized options: --power, 3"),
+        ("gntk --activation rleu", "'rleu'"),
         ("gntk --bias-std 2", "--bias-std needs a bias"),
         ("gntk --bias after --bias-std nan", "bias_std must be at least 0, got nan"),
         ("gntk --max-memory 10MB", "or blocks of the kernel"),
@@ -123,10 +127,10 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("ntk --dataset cora --no-download --width 0", "width must be at least 1"),
         ("ntk --momentum 2", "momentum must lie in [0, 1]"),
         ("ntk --num-graphs 1", "num_graphs must be at least 2"),
-        ("ntk --reduce full", "--reduce must be one of trace, sum, pseudo"),
+        ("ntk --reduce full", "reduce must be one of trace, sum, pseudo"),
         ("ntk --dataset coraa", "did you mean 'cora'"),
-        ("datasets --dataset cora", "it is a flag of rp, gntk, ntk, partition"),
-        ("datasets --jsn", "did you mean --json?"),
+        ("datasets --dataset cora", "Unrecognized options: --dataset"),
+        ("datasets --jsn", "Perhaps you meant: --json"),
         ("partition", "--parts"),
         ("partition --parts 0 --folder f", "parts must be at least 1"),
         ("partition --parts 9999 --folder f", "parts must be at most 2000"),
@@ -138,19 +142,19 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("rp --loss softmax --method exact", "only the squared loss"),
         ("rp --plot nowhere/curve.png", "nowhere"),
         ("rp --dataset cora --no-download", "ind.cora"),
-        ("", "name a command first: rp, gntk"),
-        ("--json", "name a command first: rp, gntk"),
-        ("frobnicate", "the command must be one of rp, gntk"),
-        ("rpp", "did you mean 'rp'?"),
+        ("", "Expected one of {rp, gntk, ntk"),
+        ("--json", "Available subcommands: rp, gntk"),
+        ("frobnicate", "Available subcommands: rp, gntk"),
+        ("-- rp", "Available subcommands: rp, gntk"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
-    flags, named, tmp_path, capsys, monkeypatch
+    line, named, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GNNRP_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cli.main(flags.split()) == 2
+    assert cli.main(line.split()) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert named in printed.err
@@ -186,12 +190,29 @@ def test_a_diverging_run_says_so_with_the_reason(tmp_path):
     assert json.loads(done.stdout)["report"]["diverged"] == [True]
 
 
-def test_help_needs_no_jax(tmp_path):
-    done = gnnrp("rp", "--help", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "--step-size" in done.stdout
-    line = "import sys, gnnrp, gnnrp.cli; assert 'jax' not in sys.modules"
-    subprocess.run([sys.executable, "-c", line], check=True)
+def test_every_command_has_help_and_the_overview_needs_no_jax(capsys):
+    for command in flags.COMMANDS:
+        with pytest.raises(SystemExit) as stop:
+            cli.main([command, "--help"])
+        assert stop.value.code == 0
+        assert "--debug" in capsys.readouterr().out
+    code = "import atexit, sys, gnnrp.cli\n"
+    code += "atexit.register(lambda: print('jax' in sys.modules))\ngnnrp.cli.main()"
+    line = [sys.executable, "-c", code, "--help"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\nFalse\n")
+    for text in flags.COMMANDS.values():
+        assert text.split(",")[0] in done.stdout
+
+
+def test_each_setting_has_a_flag_with_the_help_of_its_docstring(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["rp", "--help"])
+    printed = capsys.readouterr().out
+    for field in dataclasses.fields(presets.RPSettings):
+        has_flag = f"--{field.name.replace('_', '-')} " in printed
+        assert has_flag == (field.name != "row_normalize")
+    assert "K, number of hops per step" in printed
 
 
 def test_interruption_leaves_no_file_and_exits_with_130(tmp_path):
@@ -273,7 +294,8 @@ def test_a_data_folder_beside_the_generated_set_is_refused(
     assert cli.main([*command.split(), "--data-dir", ".", *named]) == 2
     (told,) = capsys.readouterr().err.splitlines()
     assert told == (
-        "gnnrp: --data-dir has no part in the generated 'sbm'; name a set by --dataset"
+        "gnnrp: --data-dir does not apply to the generated data set 'sbm'; choose "
+        "another one by --dataset"
     )
 
 
@@ -323,8 +345,8 @@ def test_a_folder_of_data_cannot_act_on_the_terminal(tmp_path, capsys, monkeypat
     folder.mkdir()
     (folder / "tolokers.npz").write_bytes(b"not an archive")
     monkeypatch.setenv("GNNRP_DATA", str(folder))
-    for flags, kind in (([], "table"), (["--json"], "record")):
-        assert cli.main(["datasets", *flags]) == 0
+    for line, kind in (([], "table"), (["--json"], "record")):
+        assert cli.main(["datasets", *line]) == 0
         printed = capsys.readouterr().out
         assert printed.replace("\n", "").isprintable(), kind
         assert r"\u001b]0;title" in printed

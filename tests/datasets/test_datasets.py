@@ -265,6 +265,28 @@ def test_missing_files_are_named_with_places_and_remedy(tmp_path, monkeypatch, c
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("absent", "named"),
+    [
+        (["graph"], "ind.cora.graph, which was not found in"),
+        (["ty", "graph"], "ind.cora.ty, ind.cora.graph, which were not found in"),
+        (
+            ["x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"],
+            "ind.cora.x, ind.cora.tx, ind.cora.allx and 5 more files, which were not",
+        ),
+    ],
+)
+def test_all_missing_files_are_named_up_to_three(absent, named, tmp_path):
+    miniatures.planetoid(tmp_path)
+    for part in absent:
+        (tmp_path / f"ind.cora.{part}").unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        datasets.load("cora", tmp_path, download=False)
+    assert f"needs {named}" in str(caught.value)
+    others = "cora and the other files likewise, or pass the folder that holds them"
+    assert (others in str(caught.value)) is (len(absent) > 1)
+
+
 @pytest.mark.usefixtures("offline")
 def test_failed_downloads_end_in_the_same_sentence():
     with pytest.raises(FileNotFoundError, match="no route to host") as caught:
@@ -311,13 +333,15 @@ def test_downloads_go_to_the_cache_and_are_found_there_again(monkeypatch, cache)
 
 
 def test_every_file_with_an_address_has_a_hash():
-    from gnnrp.datasets import _hashes, catalog
+    from gnnrp.datasets import catalog, download
 
     for sources in catalog.SOURCES.values():
         for source in sources:
             assert len(source.urls) in {0, len(source.files)}
             if source.urls and sources.index(source) == 0:
-                assert all(len(_hashes.SHA256[file]) == 64 for file in source.files)
+                assert all(
+                    len(download.registry()[file]) == 64 for file in source.files
+                )
 
 
 def test_importing_the_package_does_not_import_the_downloader():

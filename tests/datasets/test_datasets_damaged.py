@@ -266,7 +266,7 @@ def test_a_file_larger_than_any_is_not_read(tmp_path):
 
 def parsed(folder, text, *arguments, **settings):
     (folder / "table").write_bytes(text)
-    return text_tables.table(raw_files.stated(folder / "table"), *arguments, **settings)
+    return text_tables.table(raw_files.stat(folder / "table"), *arguments, **settings)
 
 
 def test_tables_do_not_depend_on_where_a_chunk_ends(tmp_path, monkeypatch):

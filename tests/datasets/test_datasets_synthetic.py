@@ -106,7 +106,7 @@ def test_block_model_joins_every_pair_at_probability_one():
         ({"intra_probability": -0.1}, "intra_probability"),
         ({"num_blocks": 17}, "num_blocks"),
         ({"num_informative": 101}, "num_informative"),
-        ({"num_test": 2000}, "2000 test nodes do not fit"),
+        ({"num_test": 2000}, r"num_val \+ num_test must be at most 1900"),
     ],
 )
 def test_block_model_refuses_what_it_cannot_draw(setting, match):

@@ -15,7 +15,7 @@ import pytest
 
 from gnnrp import cli, datasets, graph
 from gnnrp.datasets import raw_files, sbm
-from gnnrp.distributed import _files, _part_nodes, borders, partitioning, shards
+from gnnrp.distributed import _files, _part_checks, partitioning, shards
 from gnnrp.distributed import matrix as sharded
 from gnnrp.runtime import memory
 
@@ -227,7 +227,8 @@ def test_blank_rows_hold_nothing(name, folder, tmp_path):
 )
 def test_rows_are_sent_once_and_in_order(change, message, data, tmp_path):
     (tmp_path / "whole").mkdir()
-    shards.write(tmp_path / "whole", data, 2, exchange="halo", reorder=False)
+    part = (np.arange(data.num_nodes) >= 16).astype(int)
+    shards.write(tmp_path / "whole", data, 2, part=part, exchange="halo")
     forge(tmp_path / "whole", tmp_path, change)
     with pytest.raises(ValueError, match=r"part-0\.npz is damaged or no part") as told:
         read_all(tmp_path)
@@ -385,31 +386,31 @@ def test_both_sides_of_a_border_have_one_digest_only_if_it_is_symmetric(data):
     for exchange in ("halo", "gather"):
         made, rounds = sharded.blocks(csr, layout, exchange=exchange)
         found = [
-            borders.digests(block, i, 3, layout.rows, rounds)
+            _part_checks.border_digests(block, i, 3, layout.rows, rounds)
             for i, block in enumerate(made)
         ]
         for p, q in itertools.combinations(range(3), 2):
             assert found[p].get(q) == found[q].get(p)
         entry = np.flatnonzero(made[0].indices >= layout.rows)[0]
         made[0].data[entry] /= 2
-        changed = borders.digests(made[0], 0, 3, layout.rows, rounds)
+        changed = _part_checks.border_digests(made[0], 0, 3, layout.rows, rounds)
         assert changed != found[0]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 1000])
 def test_sums_of_node_ids_are_those_of_closed_forms(count):
     nodes = np.arange(count)
-    assert _part_nodes.sums(nodes) == _part_nodes.all_sums(count)
+    assert _part_checks.node_sums(nodes) == _part_checks.all_node_sums(count)
     large = np.array([-1, 2**31 - 2, 2**31 - 3])
     ids = [2**31 - 2, 2**31 - 3]
-    assert _part_nodes.sums(large) == [
-        sum(i**k for i in ids) % _part_nodes.PRIME for k in (1, 2, 3)
+    assert _part_checks.node_sums(large) == [
+        sum(i**k for i in ids) % _part_checks.PRIME for k in (1, 2, 3)
     ]
 
 
 def test_a_node_in_two_parts_is_found_in_the_table(folder, tmp_path):
     table = json.loads((folder / "shards.json").read_text())
-    twice = _part_nodes.sums(np.arange(1, 17))  # 16 instead of 0, as in part 1
+    twice = _part_checks.node_sums(np.arange(1, 17))  # 16 instead of 0, as in part 1
     forge(folder, tmp_path, node_sums=[twice, table["node_sums"][1]])
     with pytest.raises(ValueError, match="node_sums are not those of 30 nodes, each"):
         shards.contents(tmp_path)

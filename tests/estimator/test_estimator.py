@@ -607,7 +607,7 @@ def refusals():
     spoiled = np.where(np.arange(N * C).reshape(N, C) == 4, np.inf, 1.0)
     gauss = {"kernel": "gaussian"}
     auc = {"metric": "roc_auc"}
-    yield {}, {"labels": CODES[:-1]}, "name node 13, but there are 13 labels"
+    yield {}, {"labels": CODES[:-1]}, "have node id 13, but there are 13 labels"
     yield {}, {"graph": scipy_graph(), "labels": CODES[:-1]}, "each of 14 nodes, got 13"
     yield {}, {"labels": None}, "labels are missing: pass one for each node"
     yield {}, {"labels": np.eye(N)}, r"must have shape \(n,\).*got \(14, 14\)"
@@ -619,7 +619,11 @@ def refusals():
     yield {}, {"labels": CODES * 0 + 7}, "of one class, 7 .*label nodes of another"
     yield {}, {"train": TRAIN[:-1]}, r"train_mask must have shape \(14,\), got \(13,\)"
     yield {}, {"train": two_columns}, r"got \(14, 2\); pass one split.*\[:, 0\]"
-    yield {}, {"train": TRAIN.astype(int)}, "train_mask is a mask of int64.*astype"
+    yield (
+        {},
+        {"train": TRAIN.astype(int)},
+        "train_mask must be a boolean mask, got int64.*astype",
+    )
     yield {}, {"train": [0, 99]}, "train_mask: node 99 is not one of 14 nodes"
     yield {}, {"val": TRAIN}, "is in both train_mask and val_mask; take it out"
     yield {}, {"val": NONE}, "val_mask holds no node; leave it out"
@@ -704,8 +708,8 @@ def test_what_cannot_be_scored_is_refused():
     model = fixed().fit(EDGES, np.where(TRAIN, CODES, -1))
     other = int(np.flatnonzero(~TRAIN)[0])
     for nodes, labels, sentence in (
-        (None, None, "there is no labeled node to score on"),
-        ([other], None, f"node {other} has no label to score by"),
+        (None, None, "there is no labeled node to score; pass"),
+        ([other], None, f"node {other} has no label to score;"),
         ([other, 0], CODES, r"must be 2 labels, got 14; pass labels\[nodes\]"),
         (VAL, CODES[VAL], "must be 14 labels, got 4"),
         ([99], [0], "nodes: node 99 is not one of 14 nodes, 0 to 13"),
@@ -762,6 +766,6 @@ def test_rows_of_different_lengths_are_no_edge_index():
 def test_labels_of_another_type_are_not_scored_as_errors():
     model = fixed().fit(EDGES, CODES, TRAIN)
     with pytest.raises(
-        ValueError, match="such as '0' are of no class of the fit, as 0"
+        ValueError, match="of the classes of the fit, such as 0, got '0'"
     ):
         model.score(VAL, np.asarray(CODES).astype(str))

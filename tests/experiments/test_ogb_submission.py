@@ -71,7 +71,7 @@ def test_runs_are_made_and_their_spread_is_found_not_assumed(monkeypatch):
     result = record["result"]
     assert [row["run"] for row in result["runs"]] == [1, 2, 3, 4]
     assert result["test"]["std"] == 0
-    told = "4; nothing is drawn, and their predictions are the same to the last bit"
+    told = "4; RP is deterministic, and all predictions are bit-identical"
     assert rows_of(ogb_submission.page(record))["runs"] == told
     noise(monkeypatch)
     record = made(quick=True, runs=4)
@@ -83,7 +83,7 @@ def test_runs_are_made_and_their_spread_is_found_not_assumed(monkeypatch):
         assert result[part]["std"] > 0
     rows = rows_of(ogb_submission.page(record))
     assert rows["runs"] == (
-        "4; nothing is drawn, and 4 different predictions, by round-off"
+        "4; RP is deterministic, and 4 predictions differ by rounding errors"
     )
     scores = [row["test"] for row in result["runs"]]
     told = f"{statistics.mean(scores):.4f} ± {statistics.stdev(scores):.4f}"
@@ -94,7 +94,7 @@ def test_of_one_run_no_deviation_is_told():
     record = made(quick=True, runs=1)
     rows = rows_of(ogb_submission.page(record))
     assert rows["test accuracy"] == f"{record['result']['test']['mean']:.4f}"
-    assert rows["runs"] == ("1; nothing is drawn, and of one run there is no deviation")
+    assert rows["runs"] == ("1; RP is deterministic, and a single run has no deviation")
 
 
 def test_two_summaries_are_the_same_but_for_times():
@@ -114,7 +114,7 @@ def test_what_no_leaderboard_takes_is_refused(monkeypatch):
         return np.full((2000, 5), np.nan), 7
 
     monkeypatch.setattr(ogb_submission, "propagate", diverged)
-    with pytest.raises(ValueError, match="did not stay finite at step 7"):
+    with pytest.raises(ValueError, match="not finite at step 7"):
         made(quick=True)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from gnnrp.datasets import copurchase as copurchase_reader
+from gnnrp.datasets import csv_tables as csv_reader
 from gnnrp.datasets import heterophilous as heterophilous_reader
 from gnnrp.datasets import ogb as ogb_reader
 from gnnrp.datasets import planetoid as planetoid_reader
@@ -272,7 +273,7 @@ LAYOUTS = {
     ),
     "csv": (
         roman_empire_csv,
-        partial(heterophilous_reader.read_csv, name="roman-empire"),
+        partial(csv_reader.read, name="roman-empire"),
     ),
     "webkb": (
         webkb,

@@ -22,6 +22,7 @@ from gnnrp.datasets import sbm
 from gnnrp.models import gnn, training
 from gnnrp.propagation import residual, similarity, sweep
 from gnnrp.runtime import atomic_files
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import records
 from gnnrp.types import Split
@@ -107,9 +108,11 @@ def tracked(folder):
     made = ntk_study.run(
         DATA,
         settings,
-        folder=folder,
-        checkpoint_seconds=0,
-        progress=lambda *_: time.sleep(0.01),
+        options=Options(
+            folder=folder,
+            checkpoint_seconds=0,
+            progress=lambda *_: time.sleep(0.01),
+        ),
     )
     return {"rows": np.array(json.dumps(made["rows"]))}
 

@@ -20,6 +20,7 @@ from gnnrp.datasets import sbm
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import residual, similarity, sweep
 from gnnrp.runtime import _orbax, atomic_files, checkpoints
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 
 
@@ -103,9 +104,8 @@ def tracked(folder):
         if what == "kernels at step 20":
             raise Stop
 
-    ntk_study.run(
-        data, settings, folder=folder, checkpoint_seconds=0, progress=progress
-    )
+    options = Options(folder=folder, checkpoint_seconds=0, progress=progress)
+    ntk_study.run(data, settings, options=options)
 
 
 KINDS = {

@@ -18,13 +18,13 @@ NODES = 30_000  # the half of whose features is more than Python's buffer of a f
 CODE = """
 import os, sys
 from gnnrp import datasets
-from gnnrp.datasets import _archive, _hashes, catalog
+from gnnrp.datasets import catalog, download
 
-quiet, _hashes.SHA256["tolokers.npz"], *asked = sys.argv[1:]
+quiet, download.registry()["tolokers.npz"], *asked = sys.argv[1:]
 (source,) = catalog.SOURCES["tolokers"]
 for url, os.environ["XDG_CACHE_HOME"] in zip(asked[::2], asked[1::2]):
     catalog.SOURCES["tolokers"] = (source._replace(urls=(url,)),)
-    _archive.TIMEOUT = 1 if "/hang/" in url else 30
+    download.TIMEOUT = 1 if "/hang/" in url else 30
     try:
         print(datasets.load("tolokers", progress=not quiet).num_nodes)
     except FileNotFoundError as error:
@@ -163,9 +163,9 @@ def test_what_is_interrupted_is_not_taken_for_whole(server, tmp_path, asked):
 COMMAND = """
 import sys
 from gnnrp import cli
-from gnnrp.datasets import _hashes, catalog
+from gnnrp.datasets import catalog, download
 
-url, _hashes.SHA256["tolokers.npz"] = sys.argv[1:3]
+url, download.registry()["tolokers.npz"] = sys.argv[1:3]
 (source,) = catalog.SOURCES["tolokers"]
 catalog.SOURCES["tolokers"] = (source._replace(urls=(url,)),)
 sys.argv[1:] = sys.argv[3:]

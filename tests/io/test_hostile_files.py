@@ -19,10 +19,11 @@ import pytest
 from gnnrp import cli, datasets
 from gnnrp.commands import partition
 from gnnrp.datasets import (
-    _npy,
     _unpickle,
     copurchase,
+    csv_tables,
     heterophilous,
+    npz,
     planetoid,
     raw_files,
     sbm,
@@ -39,7 +40,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's
 
 def parsed(folder, text, *arguments, **settings):
     (folder / "table").write_bytes(text)
-    return text_tables.table(raw_files.stated(folder / "table"), *arguments, **settings)
+    return text_tables.table(raw_files.stat(folder / "table"), *arguments, **settings)
 
 
 def peak_of(function, *arguments, **settings):
@@ -147,8 +148,8 @@ HEADERS = [
 @pytest.mark.parametrize("header", HEADERS)
 def test_headers_of_other_writers_are_read(header):
     content = mutations.with_header(header) + np.arange(6, dtype="<f4").tobytes()
-    found = _npy.header(io.BytesIO(content), "x", len(content))
-    array = _npy.read(io.BytesIO(content), found)
+    found = npz.read_header(io.BytesIO(content), "x", len(content))
+    array = npz.read_array(io.BytesIO(content), found)
     np.testing.assert_array_equal(array, np.arange(6).reshape(2, 3))
 
 
@@ -158,8 +159,8 @@ def test_headers_of_other_writers_are_read(header):
 def test_arrays_are_read_as_numpy_reads_them(dtype, shape, order):
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
     content = mutations.saved(np.asarray(array, order=order))
-    found = _npy.header(io.BytesIO(content), "x", len(content))
-    read = _npy.read(io.BytesIO(content), found)
+    found = npz.read_header(io.BytesIO(content), "x", len(content))
+    read = npz.read_array(io.BytesIO(content), found)
     assert read.dtype == array.dtype
     np.testing.assert_array_equal(read, array)
 
@@ -182,7 +183,7 @@ def test_archives_are_read_or_refused_by_their_method(method, tmp_path):
     path = tmp_path / "tolokers.npz"
     whole = heterophilous.read(tmp_path, "tolokers")
     path.write_bytes(mutations.zipped(mutations.unzipped(path.read_bytes()), method))
-    if method in raw_files.METHODS:
+    if method in npz.METHODS:
         read = heterophilous.read(tmp_path, "tolokers")
         np.testing.assert_array_equal(read.features, whole.features)
         return
@@ -335,7 +336,7 @@ def test_edges_take_no_more_than_two_arrays(tmp_path):
     pairs = np.arange(1_500_000).reshape(-1, 2) % 12
     with (tmp_path / "edges.csv").open("wb") as file:
         np.savetxt(file, pairs, "%d", ",", header="source,target", comments="")
-    data, peak = peak_of(heterophilous.read_csv, tmp_path, "roman-empire")
+    data, peak = peak_of(csv_tables.read, tmp_path, "roman-empire")
     assert data.edges.nbytes == 12 * MB
     assert peak < 24 * MB + 10 * MB
     found, peak = peak_of(datasets.statistics, data)
@@ -397,7 +398,7 @@ def test_a_table_is_refused_where_it_outgrows_the_memory(tmp_path, monkeypatch):
     with (tmp_path / "edges.csv").open("ab") as file:
         file.write(b"1,2\n" * 2_000_000)
     told, peak = peak_of(
-        refusal, heterophilous.read_csv, tmp_path, "roman-empire", max_bytes=10 * MB
+        refusal, csv_tables.read, tmp_path, "roman-empire", max_bytes=10 * MB
     )
     assert f"{tmp_path}/edges.csv: reading it takes " in told
     assert " are left of the " in told
@@ -438,7 +439,7 @@ def test_an_adjacency_that_does_not_fit_is_refused_before_it_is_built(monkeypatc
 
 def test_messages_of_parsers_are_short_and_plain(tmp_path):
     def fail(error):
-        with raw_files.reading(tmp_path / "x", "text"):
+        with raw_files.format_errors(tmp_path / "x", "text"):
             raise error
 
     told = refusal(fail, KeyError("\x1b[31m\u202e" + "x" * MB))
@@ -455,7 +456,7 @@ def test_messages_of_parsers_are_short_and_plain(tmp_path):
 def test_an_error_of_the_disk_is_no_damage(tmp_path):
     with (
         pytest.raises(OSError, match=r"x cannot be read .Input/output error.; make it"),
-        raw_files.reading(tmp_path / "x", "text"),
+        raw_files.format_errors(tmp_path / "x", "text"),
     ):
         raise OSError(5, "Input/output error")
 
@@ -463,7 +464,7 @@ def test_an_error_of_the_disk_is_no_damage(tmp_path):
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     miniatures.heterophilous(tmp_path)
     path = tmp_path / "tolokers.npz"
-    files = raw_files.contents(tmp_path, [path.name])
+    files = raw_files.stat_all(tmp_path, [path.name])
     path.write_bytes(path.read_bytes() + b"more")
     told = refusal(raw_files.digests, files)
     assert told == f"{path} changed while it was read; load it again"

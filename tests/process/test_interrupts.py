@@ -18,7 +18,7 @@ from gnnrp.runtime import interrupts
 
 INTERRUPTS = int(os.environ.get("GNNRP_INTERRUPTS", "10"))  # a hundred: ten minutes
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-KEPT = r"; kept at [\d,]+ in run/checkpoints; go on by --resume"
+KEPT = r"; saved step [\d,]+ in run/checkpoints; resume by --resume"
 RP = "rp --json --quiet --method iterate --num-steps 3000"
 LINES = {
     "rp": f"{RP} --checkpoint-seconds 0 --folder run",
@@ -198,8 +198,8 @@ def check_stopped(process, number, out, errors, folder):
     """Check the status, the sentence, and the checkpoint that it names."""
     assert process.returncode == 128 + number, (process.returncode, errors)
     assert re.fullmatch(rf"gnnrp: {WORDS[number]}({KEPT})?\n", errors), errors
-    if "kept at" in errors:
-        kept = re.search(r"kept at ([\d,]+)", errors)[1].replace(",", "")
+    if "saved step" in errors:
+        kept = re.search(r"saved step ([\d,]+)", errors)[1].replace(",", "")
         assert (folder / "run" / "checkpoints" / kept).is_dir()
     assert not list(folder.glob("**/*.half")), "a half of a file"
     return out

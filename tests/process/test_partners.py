@@ -266,8 +266,8 @@ def test_a_single_process_meets_nobody(port):
 def test_the_first_difference_between_settings_is_named():
     hosts = Hosts(("a", "b", "c"), 0, 1)
     same = {"power": 2, "alpha": 1.0}
-    assert multihost.differing([same, dict(same), dict(same)], hosts) is None
-    told = multihost.differing([same, dict(same), same | {"alpha": 0.5}], hosts)
+    assert multihost.difference([same, dict(same), dict(same)], hosts) is None
+    told = multihost.difference([same, dict(same), same | {"alpha": 0.5}], hosts)
     assert told == (
         "alpha is 0.5 in process 2 (c) and 1.0 in process 0 (a); start all processes "
         "with the same"
@@ -280,7 +280,7 @@ def test_every_line_that_a_worker_printed_is_shown(capsys):
     lines = [f"line {i} of a traceback" for i in range(30)]
     worker: Any = types.SimpleNamespace(close=lambda: "\n".join(lines))
     supervisor._worker = worker
-    supervisor.close(show_noise=True)
+    supervisor.close(show_output=True)
     assert capsys.readouterr().err.splitlines() == lines
 
 

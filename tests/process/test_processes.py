@@ -174,7 +174,7 @@ def test_a_run_of_two_processes_that_ends_early_resumes_to_the_same_record(
         processes[1].send_signal(number)
         (status, (line,)), _ = ends(processes)
         assert status == expected
-        assert ("interrupted; kept at " in line) == (status == 130)
+        assert ("interrupted; saved step " in line) == (status == 130)
     again = run(*kept, "--resume")
     for changing in ("seconds", "peak_memory_bytes", "command"):
         del whole[changing], again[changing]
@@ -215,7 +215,7 @@ def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):
         shards.read(tmp_path / "one")
     shards.write(tmp_path / "two", data, 2)
     with pytest.raises(
-        ValueError, match=r"is of 2 parts, and there are 1 device\(s\) in 1"
+        ValueError, match=r"has 2 parts, and there are 1 device\(s\) in 1"
     ):
         shards.read(tmp_path / "two")
     with pytest.raises(ValueError, match="holds no parts of a graph, or they are"):
@@ -241,7 +241,10 @@ def test_nodes_stand_in_the_parts_that_a_file_names(data, tmp_path, capsys):
         ("0\n1\n", "part must have shape (2000,), got (2,)"),
         ("3\n" * 2000, "the greatest part of a node must be at most 2, got 3"),
         ("-1\n" * 2000, "the least part of a node must be at least 0, got -1"),
-        ("0.5\n" * 2000, "must have a node's part, from 0 on, a line (not every line"),
+        (
+            "0.5\n" * 2000,
+            "must have the part of a node, from 0, a line (not every line",
+        ),
     ],
 )
 def test_a_file_that_names_no_parts_is_refused(text, message, tmp_path, capsys):
@@ -280,7 +283,7 @@ def test_parting_that_fails_or_stops_leaves_no_obstacle(data, tmp_path):
 @pytest.mark.parametrize("flag", ["--seed=1", "--split=0", "--dataset=cora"])
 def test_flags_that_shards_do_not_know_are_refused(flag, tmp_path, capsys):
     assert cli.main(["rp", "--shards", str(tmp_path), flag]) == 2
-    assert "does not go with --shards, whose data set is" in capsys.readouterr().err
+    assert "does not apply to --shards, which has its own" in capsys.readouterr().err
 
 
 def test_hosts_that_are_none_are_refused(monkeypatch):
@@ -409,7 +412,7 @@ def test_a_signal_to_one_process_ends_both(
     for found, (line,) in ends(processes):
         assert found == status
         assert re.fullmatch(
-            rf"gnnrp: {word}; kept at \d+ in run/checkpoints; go on by --resume",
+            rf"gnnrp: {word}; saved step \d+ in run/checkpoints; resume by --resume",
             line,
         )
 

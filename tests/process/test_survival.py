@@ -95,10 +95,10 @@ def test_a_command_goes_on_to_the_same_table(tmp_path, asked):
     assert out == ""
     if asked == signal.SIGINT:
         assert process.returncode == 130
-        assert errors.startswith("gnnrp: interrupted; kept at ")
-        assert errors.endswith(" in run/checkpoints; go on by --resume\n")
+        assert errors.startswith("gnnrp: interrupted; saved step ")
+        assert errors.endswith(" in run/checkpoints; resume by --resume\n")
     _, errors = gnnrp(*flags, *folder, cwd=tmp_path).communicate()
-    assert "'run' holds a run; go on with it by --resume, or choose another" in errors
+    assert "'run' holds a run; resume it by --resume, or choose another" in errors
     _, errors = gnnrp(
         *flags, *folder, "--resume", "--step-size", "2", cwd=tmp_path
     ).communicate()
@@ -119,4 +119,4 @@ def test_resuming_needs_a_folder(tmp_path):
     process = gnnrp("rp", "--resume", cwd=tmp_path)
     _, errors = process.communicate()
     assert process.returncode == 2
-    assert errors == "gnnrp: --resume needs --folder, where the run is\n"
+    assert errors == "gnnrp: --resume needs --folder, the folder of the run\n"

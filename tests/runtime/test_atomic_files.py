@@ -50,7 +50,7 @@ def test_where_nothing_can_be_written_is_told_before_anything_is_loaded(
     (line,) = printed.err.splitlines()
     assert line.startswith("gnnrp: ")
     assert str(folder) in line
-    remedies = ("; choose another place", "; say where by --plot")
+    remedies = ("; choose another place", "; set another --plot")
     assert sum(line.count(remedy) for remedy in remedies) == 1  # one sentence
     assert printed.out == ""
     assert sorted(tmp_path.iterdir()) == before
@@ -64,7 +64,7 @@ def test_where_nothing_can_be_written_is_told_before_anything_is_loaded(
 def test_a_figure_needs_the_name_of_a_picture(name, reason, tmp_path, capsys):
     (tmp_path / "folder.png").mkdir()
     assert cli.main(["rp", "--plot", str(tmp_path / name)]) == 2
-    assert f"{name}': {reason}; say where by --plot" in capsys.readouterr().err
+    assert f"{name}': {reason}; set another --plot" in capsys.readouterr().err
 
 
 def test_trying_a_folder_leaves_nothing_and_makes_nothing(tmp_path):
@@ -216,9 +216,8 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_last_one_in_use(on_small_disk
     )
     done = on_small_disk(code)
     assert done.stdout.startswith("the checkpoint run/2 ")
-    assert (
-        "cannot be written (No space left on device); make room, and go" in done.stdout
-    )
+    reason = "cannot be written (No space left on device); make room, and resume"
+    assert reason in done.stdout
     assert done.stderr == "left ['1']\n"
 
 

@@ -128,7 +128,7 @@ def test_ctrl_c_waits_for_the_next_offer_and_a_second_one_does_not(tmp_path):
                 reached.append(times)
             offer(keeper, 7)
 
-    with pytest.raises(KeyboardInterrupt, match=r"interrupted; kept at 7 in .*run"):
+    with pytest.raises(KeyboardInterrupt, match=r"interrupted; saved step 7 in .*run"):
         interrupted(1)
     assert numbers(tmp_path / "run") == [7]
     with pytest.raises(KeyboardInterrupt) as second:
@@ -144,7 +144,7 @@ def test_ctrl_c_after_the_last_offer_is_not_forgotten(tmp_path):
             offer(keeper, 3)
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match="interrupted; kept at 3 in"):
+    with pytest.raises(KeyboardInterrupt, match="interrupted; saved step 3 in"):
         interrupted_late()
 
 
@@ -190,7 +190,7 @@ def test_what_does_not_serve_is_refused_by_name(tmp_path):
 
 
 def test_what_cannot_be_kept_as_json_is_refused_before_the_run(tmp_path):
-    with pytest.raises(TypeError, match="kept as JSON, and place cannot be"):
+    with pytest.raises(TypeError, match="place must be plain JSON to be stored"):
         checkpoints.Keeper(tmp_path, {"place": tmp_path})
     assert not list(tmp_path.iterdir())
 

@@ -522,7 +522,7 @@ def test_the_backend_is_chosen_by_platform(monkeypatch):
     monkeypatch.setattr(
         jax, "config", types.SimpleNamespace(jax_bcoo_cusparse_lowering=True)
     )
-    assert matrix_module._fastest() == "bcoo"
+    assert matrix_module._default_backend() == "bcoo"
 
 
 @needs_cpu
@@ -667,7 +667,7 @@ def repeated(dense, update_fn, start, num_steps):
 def test_iterating_a_matrix_equals_repeated_products(update_fn, num_steps):
     dense, matrix = prepared("symmetric", "auto", reorder=True)
     start = right_side(N)
-    found = sparse.iterate(matrix, update_fn, start, num_steps)
+    found = sparse.propagate(matrix, update_fn, start, num_steps)
     expected = repeated(dense, update_fn, start, num_steps)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -676,7 +676,7 @@ def test_iterating_a_matrix_equals_repeated_products(update_fn, num_steps):
 @steps
 def test_iterating_any_linear_map_equals_repeated_products(update_fn, num_steps):
     dense, start = entries("nonsymmetric"), right_side(N)
-    found = sparse.iterate(lambda v: dense @ v, update_fn, start, num_steps)
+    found = sparse.propagate(lambda v: dense @ v, update_fn, start, num_steps)
     expected = repeated(dense, update_fn, start, num_steps)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -686,7 +686,7 @@ def test_iterating_any_linear_map_equals_repeated_products(update_fn, num_steps)
 def test_iterating_a_vector_gives_a_vector(backend, kind):
     dense, matrix = prepared(kind, backend)
     start, update_fn = right_side(N)[:, 0], UPDATES["all three"]
-    found = sparse.iterate(matrix, update_fn, start, 3)
+    found = sparse.propagate(matrix, update_fn, start, 3)
     expected = repeated(dense, update_fn, start, 3)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -698,7 +698,7 @@ def test_gradient_through_repeated_products_is_the_dense_one(backend):
     @jax.jit
     @jax.grad
     def found(v):
-        return jnp.sum(jnp.sin(sparse.iterate(matrix, UPDATES["restart"], v, 3)))
+        return jnp.sum(jnp.sin(sparse.propagate(matrix, UPDATES["restart"], v, 3)))
 
     v = right_side(N)
     walk, power = 0, np.eye(N)
@@ -752,13 +752,17 @@ def test_repeated_products_are_checked_before_they_are_traced(rows, num_steps, m
     _, matrix = prepared("symmetric", "bcsr")
     with pytest.raises((ValueError, TypeError), match=message):
         unchecked(
-            sparse.iterate, matrix, lambda new, *_: new, jnp.ones((rows, 2)), num_steps
+            sparse.propagate,
+            matrix,
+            lambda new, *_: new,
+            jnp.ones((rows, 2)),
+            num_steps,
         )
 
 
 def test_repeated_products_need_a_square_matrix_and_a_map():
     _, wide = prepared("rectangular", "bcsr")
     with pytest.raises(ValueError, match=r"2 products need a square matrix"):
-        sparse.iterate(wide, lambda new, *_: new, jnp.ones((6, 1)), 2)
+        sparse.propagate(wide, lambda new, *_: new, jnp.ones((6, 1)), 2)
     with pytest.raises(TypeError, match="must be a linear map, got ndarray"):
-        unchecked(sparse.iterate, np.eye(3), lambda new, *_: new, jnp.ones((3, 1)), 2)
+        unchecked(sparse.propagate, np.eye(3), lambda new, *_: new, jnp.ones((3, 1)), 2)

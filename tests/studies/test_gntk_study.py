@@ -103,7 +103,7 @@ def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"depths": ()}, "depths must hold at least one"),
+        ({"depths": ()}, "depths must not be empty"),
         ({"depths": (2, 0)}, "depth must be at least 1, got 0"),
         ({"activation": "tanh"}, "activation must be one of"),
         ({"bias": "both"}, "bias must be one of"),

@@ -56,7 +56,7 @@ def test_a_row_holds_what_its_names_say(data, record):
     target = np.linalg.matrix_power(whole.toarray(), 4)
     ideal = alignment.from_labels(data.labels, 3)
     for number, drop in enumerate((0.0, 0.5, 1.0)):
-        W = graph.thinned(data.edges, data.num_nodes, drop=drop, manner="directed")
+        W = graph.drop_edges(data.edges, data.num_nodes, drop=drop, mode="directed")
         A = jnp.asarray(graph.normalize(W).toarray())
         theta = empirical.ntk(
             lambda p, x, A=A: network.apply(p, x, lambda v: A @ v),

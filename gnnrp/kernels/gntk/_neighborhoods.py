@@ -51,7 +51,7 @@ def _side(P: Any, nodes: np.ndarray, depth: int) -> Side:
         parts = (block.data, place.astype(np.int32), block.indptr)
         block = scipy.sparse.csr_array(parts, (len(nodes), len(inner)))
         shape = power_of_two(len(nodes)), power_of_two(len(inner))
-        hops.append(sparse.rounded(block, shape))
+        hops.append(sparse.pad_to_power_of_two(block, shape))
         neighborhoods.append(np.pad(inner, (0, shape[1] - len(inner))))
         nodes = inner
     if depth == 1:

@@ -198,4 +198,4 @@ def linear(
 
 
 def _sent(propagation: LinearMap, v: Array, num_hops: int) -> Array:
-    return sparse.iterate(propagation, lambda new, *_: new, v, num_hops)
+    return sparse.propagate(propagation, lambda new, *_: new, v, num_hops)
