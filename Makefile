@@ -21,7 +21,7 @@ UNITS := $(addprefix tests/,propagation kernels graph sparse models test_metrics
 unit: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -q -m unit $(UNITS)
 
-# All fast tests. Compiled programs are cached for the next run; GNNRP_TEST_CACHE= does not.
+# All fast tests. Compiled programs are cached; not with GNNRP_COMPILATION_CACHE=off.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 

@@ -1,26 +1,22 @@
 """Tests run in float64, with strict promotion, and with the real data where it is.
 
-Compiled programs are kept from run to run in the user's cache directory, or in
-``GNNRP_TEST_CACHE``; if that is empty, nowhere.
+Compiled programs are kept from run to run, in the cache of the commands;
+``GNNRP_COMPILATION_CACHE=off`` keeps none.
 """
 
-import hashlib
 import importlib.util
 import os
-import platform
 import signal
 from pathlib import Path
 from typing import NoReturn
 
 import jax
 import matplotlib as mpl
-import platformdirs
 import pytest
 
 # Named by `make package` and `make test-ogb`, whose environments have what they need.
 collect_ignore = ["package.py", "ogb_package.py"]
 
-os.environ["GNNRP_COMPILATION_CACHE"] = "off"  # of commands
 mpl.use("Agg")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -30,32 +26,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def use_compilation_cache() -> None:
-    """Share compiled programs among workers, subprocesses and runs.
+@pytest.hookimpl(trylast=True)  # after the type checker is in place
+def pytest_configure():
+    """Share compiled programs among workers, subprocesses and runs."""
+    from gnnrp.commands import compilation_cache
 
-    One folder per version of JAX and CPU: a program compiled for another CPU may crash.
-    """
-    default = str(platformdirs.user_cache_path("gnnrp-tests"))
-    folder = os.environ.get("GNNRP_TEST_CACHE", default)
-    if not folder:
+    folder = compilation_cache.folder()
+    os.environ[compilation_cache.VARIABLE] = "off"  # for commands and workers
+    if folder is None:
         return
-    cpu = platform.processor()
-    if (info := Path("/proc/cpuinfo")).exists():
-        first = info.read_text().split("\n\n")[0].splitlines()
-        kinds = ("model name", "flags", "Features")
-        cpu = "".join(line for line in first if line.startswith(kinds))
-    kind = hashlib.sha256(cpu.encode()).hexdigest()[:8]
-    path = Path(folder) / f"jax-{jax.__version__}-{platform.machine()}-{kind}"
-    path.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, value in (
-        ("jax_compilation_cache_dir", str(path)),
+        ("jax_compilation_cache_dir", str(folder)),
         ("jax_persistent_cache_min_compile_time_secs", 0.0),
     ):
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
-
-
-use_compilation_cache()
 
 
 UNITS = ("propagation", "kernels", "graph", "sparse", "models", "test_metrics.py")
