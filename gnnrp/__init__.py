@@ -1,13 +1,14 @@
 """Residual propagation and the training dynamics of graph neural networks.
 
-``ResidualPropagation`` is RP with fit and predict. Else the modules are the namespace;
-import the one you need:
+``ResidualPropagation`` is RP with fit and predict. Everything else is imported by its
+module:
 
 - ``gnnrp.datasets``: real and synthetic graphs, ``load(name)``.
 - ``gnnrp.graph``, ``gnnrp.sparse``: edges to normalized adjacency; its fast product.
 - ``gnnrp.propagation``: ``similarity``, ``residual``, ``exact``, ``label``, ``losses``.
-- ``gnnrp.kernels.features``: kernels of node features.
-- ``gnnrp.studies``: dataset to record, with published settings (``rp``, ``presets``).
+- ``gnnrp.kernels``: alignment, homophily, kernels of features, GNTKs, empirical NTKs.
+- ``gnnrp.models``: graph neural networks and their training.
+- ``gnnrp.studies``: data set to record, with published settings (``rp``, ``presets``).
 - ``gnnrp.estimator``: ``ResidualPropagation``, and ``OnGraph`` for model selection.
 - ``gnnrp.metrics``, ``gnnrp.plotting``: scores on device; figures from records.
 """
@@ -15,15 +16,15 @@ import the one you need:
 __all__ = ["ResidualPropagation"]
 __version__ = "0.1.0"
 
-# Of the standard library nothing is imported here: a command handles Ctrl-C only after
-# this module.
+# No imports here, not even of the standard library: a command handles Ctrl-C only
+# after this module is loaded.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gnnrp.estimator import ResidualPropagation
-else:  # unseen by type checkers, which would take any name for one of ours
+else:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> object:
-        # JAX is only imported by who asks for the estimator.
+        # The estimator imports JAX, so it is loaded on first use.
         if name in __all__:
             import importlib
 

@@ -23,6 +23,7 @@ from gnnrp import datasets, graph, plotting, sparse
 from gnnrp.kernels.ntk import empirical
 from gnnrp.models import gnn, objectives, training
 from gnnrp.runtime import checks
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 
 
@@ -62,7 +63,7 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
         training.Data(x, matrix, targets, mask),
         jax.random.key(config.seed),
         num_steps=config.num_steps,
-        progress=progress,
+        options=Options(progress=progress),
     ).params
     rng = np.random.default_rng(config.seed)
     nodes = rng.choice(data.num_nodes, config.num_nodes, replace=False)

@@ -19,6 +19,7 @@ import numpy as np
 from experiments import runner
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.models import gnn, objectives, training
+from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import records
 from gnnrp.types import MetricFn
@@ -143,7 +144,7 @@ def _trained(
         keys,
         num_steps=num_epochs,
         every=EVERY,
-        progress=progress,
+        options=Options(progress=progress),
     )
     metric_fn: MetricFn = metrics.by_name(learned.metric)
 

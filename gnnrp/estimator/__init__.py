@@ -1,15 +1,6 @@
 """Residual propagation with ``fit`` and ``predict``, as in scikit-learn."""
 
-from gnnrp.estimator._on_graph import (
-    OnGraph,
-)
-from gnnrp.estimator.residual_propagation import (
-    NotFittedError,
-    ResidualPropagation,
-)
+from gnnrp.estimator._on_graph import OnGraph
+from gnnrp.estimator.residual_propagation import NotFittedError, ResidualPropagation
 
-__all__ = [
-    "NotFittedError",
-    "OnGraph",
-    "ResidualPropagation",
-]
+__all__ = ["NotFittedError", "OnGraph", "ResidualPropagation"]

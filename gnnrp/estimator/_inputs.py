@@ -1,4 +1,4 @@
-"""What an estimator was given, checked and laid out for a run of RP."""
+"""Validated inputs of an estimator fit."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int
 from gnnrp import graph, metrics, sparse
 from gnnrp.estimator import _scores
 from gnnrp.graph import class_labels, masks
-from gnnrp.graph.formats import GraphData
 from gnnrp.kernels import features
 from gnnrp.propagation import losses, problem, similarity
 from gnnrp.runtime import checks, memory, peaks
@@ -20,109 +19,111 @@ from gnnrp.studies import rp as rp_study
 from gnnrp.studies.presets import RPSettings
 from gnnrp.types import LinearMap, MetricFn, Split
 
-OPTIONAL = ("power", "step_size", "num_steps")
+SELECTED = ("power", "step_size", "num_steps")
+"""Parameters that validation selects where they are None."""
 
 
-class Task(NamedTuple):
-    """What RP is run on, and how."""
+class Inputs(NamedTuple):
+    """Matrix, targets, masks, metric and settings of a fit."""
 
     matrix: LinearMap  # A
     make_similarity: Callable[[LinearMap, int], LinearMap]  # (A, K) -> S
     targets: Float[np.ndarray, "n c"]
     train: Bool[np.ndarray, " n"]
-    val: Bool[np.ndarray, " n"]  # those of the classes
-    used: Bool[np.ndarray, " n"]  # to fit or to choose by
+    val: Bool[np.ndarray, " n"]  # those of a training class
+    used: Bool[np.ndarray, " n"]  # to train or to validate
     initial: Float[np.ndarray, "n c"] | None  # F_0
     classes: np.ndarray  # (c,) of the training nodes
-    codes: Int[np.ndarray, " n"]  # which of them; -1: no label, c: another class
-    num_features: int | None  # that the kernel looks at
+    codes: Int[np.ndarray, " n"]  # index of the class; -1: no label, c: another class
+    num_features: int | None  # of the kernel
     metric: MetricFn
-    loss: str
-    select: str
-    method: str
+    settings: RPSettings
 
     def split(self) -> Split:
-        """Return the training and validation nodes as runs take them."""
+        """Return training and validation nodes as a split without test nodes."""
         return Split(self.train, self.val, np.zeros_like(self.val))
 
-    def options(self) -> dict[str, Any]:
-        """Return what ``residual.run`` and ``sweep.run`` both take."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the common arguments of ``residual.run_all`` and ``sweep.run``."""
         return {
             "metric": self.metric,
-            "residual_fn": losses.by_name(self.loss),
-            "select": self.select,
-            "method": self.method,
+            "residual_fn": losses.by_name(self.settings.loss),
+            "select": self.settings.select,
+            "method": self.settings.method,
         }
 
 
-def settings(params: dict[str, Any]) -> RPSettings:
-    """Check an estimator's arguments; what may be left out has a stand-in.
+def parse_settings(params: dict[str, Any]) -> RPSettings:
+    """Validate the parameters of an estimator; those to select become defaults.
 
     Raises:
-        ValueError: one that no run can use.
+        ValueError: a parameter is out of range.
     """
-    numbers = {}  # of numpy and JAX too, which become Python's
-    for name in (*OPTIONAL, "gamma", "alpha", "holdout"):
-        if name in OPTIONAL and params[name] is None:
+    numbers = {}  # of numpy and JAX too, as Python numbers
+    for name in (*SELECTED, "gamma", "alpha"):
+        value = params[name]
+        if value is None and name in SELECTED:
             continue
         if name in {"power", "num_steps"}:
-            numbers[name] = checks.count(name, params[name], 0)
+            numbers[name] = checks.count(name, value, 0)
         else:
-            numbers[name] = checks.number(name, params[name])
-    if not 0 < numbers.pop("holdout") < 1:
+            numbers[name] = checks.number(name, value)
+    if not 0 < checks.number("holdout", params["holdout"]) < 1:
         msg = f"holdout must lie between 0 and 1, got {params['holdout']}"
         raise ValueError(msg)
-    for name in ("loss", "select", "method", "precision"):
-        if params[name] is None:
-            msg = f"{name} must be a name, got None; leave it out for the usual one"
-            raise ValueError(msg)
     checks.count("seed", params["seed"], 0)
     metrics.by_name(params["metric"])
-    names = {field.name for field in dataclasses.fields(RPSettings)} & set(params)
-    given = {name: params[name] for name in names if params[name] is not None}
-    return RPSettings(**given | numbers)
+    names = ("kernel", "row_normalize", "loss", "select", "method", "precision")
+    return RPSettings(**{name: params[name] for name in names} | numbers)
 
 
-def make(given: GraphData, initial: Any, asked: RPSettings, metric: str) -> Task:
-    """Check what was given, and build the similarity.
+def validate(
+    data: GraphData, initial: Any, settings: RPSettings, metric: str
+) -> Inputs:
+    """Validate graph, labels, masks and features, and build the similarity.
 
     Args:
-        given: graph, labels, masks and features.
+        data: graph, labels, masks and features.
         initial: F_0, or None.
-        asked: settings of RP; the power is one of perhaps many.
-        metric: its name.
+        settings: of RP; the power may change later.
+        metric: name.
 
     Raises:
-        ValueError: what does not fit together.
-        TypeError: a graph or mask of another kind.
+        ValueError: inputs that do not match each other.
+        TypeError: an object of another type.
     """
-    classes, codes, train, val = _nodes(given)
+    classes, codes, train, val = _nodes(data)
     if metric == "roc_auc" and val.any() and len(np.unique(codes[val])) == 1:
         msg = "roc_auc needs two classes in val_mask, and all its nodes are of one"
         raise ValueError(msg)
-    x = _features(given.features) if asked.kernel else None
-    matrix = _matrix(given, len(codes))
-    flow = rp_study.build_similarity(matrix, x, asked, num_train=int(train.sum()))
+    x = _features(data.features) if settings.kernel else None
+    adjacency = graph.normalized_adjacency(
+        data.edges,
+        len(codes),
+        weights=data.weights,
+        duplicates=data.duplicates,
+        signed=data.signed,
+    )
+    matrix = sparse.prepare(adjacency)
+    flow = rp_study.build_similarity(matrix, x, settings, num_train=int(train.sum()))
     targets = _one_hot(codes, len(classes), train, val)
-    inside = targets.any(axis=1)
-    if val.any() and not (val & inside).any():
-        msg = f"no node of val_mask is of a training class ({_listed(classes)})"
+    in_class = targets.any(axis=1)
+    if val.any() and not (val & in_class).any():
+        msg = f"no node of val_mask is of a training class ({_join(classes)})"
         raise ValueError(msg)
-    return Task(
-        matrix,
-        with_power(flow),
-        targets,
-        train,
-        val & inside,
-        train | val,
-        _initial(initial, len(codes), classes),
-        classes,
-        codes,
-        None if x is None else x.shape[1],
-        _scores.metric_fn(metric, len(classes)),
-        asked.loss,
-        asked.select,
-        asked.method,
+    return Inputs(
+        matrix=matrix,
+        make_similarity=_with_power(flow),
+        targets=targets,
+        train=train,
+        val=val & in_class,
+        used=train | val,
+        initial=_initial(initial, len(codes), classes),
+        classes=classes,
+        codes=codes,
+        num_features=None if x is None else x.shape[1],
+        metric=_scores.metric_fn(metric, len(classes)),
+        settings=settings,
     )
 
 
@@ -132,14 +133,14 @@ def _one_hot(
     train: Bool[np.ndarray, " n"],
     val: Bool[np.ndarray, " n"],
 ) -> Float[np.ndarray, "n c"]:
-    """Return the targets, zero rows for nodes of no class of the training nodes.
+    """Return the targets, with zero rows for nodes of no training class.
 
     Raises:
-        ValueError: they, or the smallest run with them, do not fit the memory.
+        ValueError: the targets, or the smallest run with them, do not fit in memory.
     """
+    shape = len(codes), num_classes
     sizes = peaks.Sizes(
-        len(codes),
-        num_classes,
+        *shape,
         num_splits=1,
         num_train=int(train.sum()),
         num_judged=int(val.sum()),
@@ -148,51 +149,47 @@ def _one_hot(
     )
     memory.check(
         f"a fit of {len(codes):,} nodes and {num_classes:,} classes",
-        problem.peak_bytes((len(codes), num_classes), itemsize=8)
+        problem.peak_bytes(shape, itemsize=8)
         + min(peaks.iterated(sizes), peaks.exact(sizes)),
         memory.room(),
         "take fewer nodes or classes",
     )
-    targets = np.zeros((len(codes), num_classes))
-    known = np.flatnonzero((codes >= 0) & (codes < num_classes))
-    targets[known, codes[known]] = 1
+    targets = np.zeros(shape)
+    rows = np.flatnonzero((codes >= 0) & (codes < num_classes))
+    targets[rows, codes[rows]] = 1
     return targets
 
 
-def with_power(flow: LinearMap) -> Callable[[LinearMap, int], LinearMap]:
-    """Return (A, K) -> S as ``flow`` is, but for its K: its kernel is made once."""
+def _with_power(flow: LinearMap) -> Callable[[LinearMap, int], LinearMap]:
+    """Return (A, K) -> S like ``flow``, with another K and the same kernel."""
     if type(flow) is similarity.Power:
-        return similarity.Power  # of which a sweep shares the products
+        return similarity.Power  # its products are shared by a sweep
 
-    def make(_: LinearMap, power: int) -> LinearMap:
+    def make_similarity(_: LinearMap, power: int) -> LinearMap:
+        walk: Any = flow.outer if isinstance(flow, similarity.Sandwich) else flow
+        walk = dataclasses.replace(walk, power=power)
         if isinstance(flow, similarity.Sandwich):
-            outer: Any = flow.outer
-            outer = dataclasses.replace(outer, power=power)
-            return dataclasses.replace(flow, outer=outer)
-        walk: Any = flow
-        return dataclasses.replace(walk, power=power)
+            return dataclasses.replace(flow, outer=walk)
+        return walk
 
-    return make
+    return make_similarity
 
 
 def _nodes(
-    given: GraphData,
+    data: GraphData,
 ) -> tuple[
-    np.ndarray,
-    Int[np.ndarray, " n"],
-    Bool[np.ndarray, " n"],
-    Bool[np.ndarray, " n"],
+    np.ndarray, Int[np.ndarray, " n"], Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]
 ]:
     """Return training classes, codes, training and validation nodes.
 
     Raises:
-        ValueError: labels and masks that do not fit, or do not suffice.
+        ValueError: labels are missing, or of one class, or do not match the masks.
     """
-    if given.labels is None:
+    if data.labels is None:
         msg = "labels are missing: pass one for each node, -1 or None where unknown"
         raise ValueError(msg)
-    every, codes = class_labels.encode(given.labels)
-    train, val = _masks(given, codes)
+    every, codes = class_labels.encode(data.labels)
+    train, val = _masks(data, codes)
     if not train.any():
         msg = "there is no training node: give some a label, and train_mask some nodes"
         raise ValueError(msg)
@@ -203,93 +200,82 @@ def _nodes(
             "and NaN mean no label); label nodes of another too"
         )
         raise ValueError(msg)
-    return classes, class_labels.encode(given.labels, classes)[1], train, val
+    return classes, class_labels.encode(data.labels, classes)[1], train, val
 
 
 def _masks(
-    given: GraphData, codes: Int[np.ndarray, " n"]
+    data: GraphData, codes: Int[np.ndarray, " n"]
 ) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Return the masks of the training and the validation nodes, all with a label.
+    """Return the masks of the training and the validation nodes, all labeled.
 
     Raises:
-        ValueError: masks that do not fit the nodes, each other or the labels.
+        ValueError: masks that do not match the nodes, the labels or each other.
     """
-    num_nodes = masks.num_nodes(given, len(codes))
+    num_nodes = masks.num_nodes(data, len(codes))
     val = np.zeros(num_nodes, bool)
-    if given.val_mask is not None:
-        val = masks.mask("val_mask", given.val_mask, num_nodes)
+    if data.val_mask is not None:
+        val = masks.mask("val_mask", data.val_mask, num_nodes)
         if not val.any():
-            msg = "val_mask holds no node; leave it out, or name the nodes to choose by"
+            msg = "val_mask must not be empty; leave it out, or add validation nodes"
             raise ValueError(msg)
     train = (codes >= 0) & ~val
-    if given.train_mask is not None:
-        train = masks.mask("train_mask", given.train_mask, num_nodes)
+    if data.train_mask is not None:
+        train = masks.mask("train_mask", data.train_mask, num_nodes)
     if (train & val).any():
         node = int(np.argmax(train & val))
         msg = f"node {node} is in both train_mask and val_mask; take it out of one"
         raise ValueError(msg)
-    for name, part in (("train_mask", train), ("val_mask", val)):
-        if (part & (codes < 0)).any():
-            node = int(np.argmax(part & (codes < 0)))
+    for name, mask in (("train_mask", train), ("val_mask", val)):
+        if (unlabeled := mask & (codes < 0)).any():
             msg = (
-                f"node {node} of {name} has no label (-1, None and NaN mean none); "
-                "give it one, or take it out"
+                f"node {int(np.argmax(unlabeled))} of {name} has no label (-1, None "
+                "and NaN mean none); label it, or remove it"
             )
             raise ValueError(msg)
     return train, val
 
 
-def _matrix(given: GraphData, num_nodes: int) -> sparse.Matrix:
-    adjacency = graph.normalized_adjacency(
-        given.edges,
-        num_nodes,
-        weights=given.weights,
-        duplicates=given.duplicates,
-        signed=given.signed,
-    )
-    return sparse.prepare(adjacency)
-
-
-def _features(given: Any) -> Any:
-    """Return the features as a kernel takes them, dense ones on the host.
+def _features(x: Any) -> Any:
+    """Return the features of a kernel, dense ones on the host.
 
     Raises:
-        ValueError: there are none, or not a matrix.
+        ValueError: they are missing, or not a matrix.
         TypeError: not real numbers.
     """
-    if given is None:
+    if x is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
         raise ValueError(msg)
-    x = given if scipy.sparse.issparse(given) else checks.reals("features", given)
-    return features.checked(x)
+    return features.checked(
+        x if scipy.sparse.issparse(x) else checks.reals("features", x)
+    )
 
 
-def _initial(given: Any, num_nodes: int, classes: np.ndarray) -> Any:
-    """Return F_0 in the type that runs have.
+def _initial(scores: Any, num_nodes: int, classes: np.ndarray) -> Any:
+    """Return F_0 in the type of runs.
 
     Raises:
         ValueError: another shape, or not finite.
         TypeError: not real numbers.
     """
-    if given is None:
+    if scores is None:
         return None
-    start = checks.reals("initial", given)
+    initial = checks.reals("initial", scores)
     expected = (num_nodes, len(classes))
-    if start.shape != expected:
+    if initial.shape != expected:
         msg = (
             f"initial must have shape {expected}, a column for each training class "
-            f"({_listed(classes)}), got {start.shape}"
+            f"({_join(classes)}), got {initial.shape}"
         )
         raise ValueError(msg)
-    if not np.isfinite(start).all():
-        row = int(np.argwhere(~np.isfinite(start))[0, 0])
+    if not np.isfinite(initial).all():
+        row = int(np.argwhere(~np.isfinite(initial))[0, 0])
         msg = f"initial must be finite, and row {row} is not"
         raise ValueError(msg)
     dtype = jnp.zeros(0).dtype
-    checks.fits("initial", start, dtype)
-    return start.astype(dtype)
+    checks.fits("initial", initial, dtype)
+    return initial.astype(dtype)
 
 
-def _listed(classes: np.ndarray) -> str:
-    told = ", ".join(map(repr, classes[:8].tolist()))
-    return f"{told}, ..." if len(classes) > 8 else told
+def _join(classes: np.ndarray) -> str:
+    names = ", ".join(map(repr, classes[:8].tolist()))
+    return f"{names}, ..." if len(classes) > 8 else names

@@ -1,6 +1,7 @@
 """An estimator whose samples are the nodes of one graph, for model selection."""
 
 import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,30 +11,29 @@ from gnnrp.graph import formats, masks
 from gnnrp.runtime import checks
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class OnGraph(Parameters):
-    """A transductive model on one graph, with node ids for samples.
+    """A transductive model on one graph, with node ids as samples.
 
-    scikit-learn slices samples and labels alike; a graph cannot be sliced so. Here X
-    are node ids and y their labels: each fold is fitted on the whole graph, with the
-    labels of its training nodes alone, and judged on its other nodes. Parameters of the
-    model are named ``model__power``. ``sklearn.base.clone`` copies the model and shares
-    the graph.
+    Model selection of scikit-learn slices samples and labels, which a graph does not
+    allow. Here X are node ids and y their labels: each fold is fitted on the whole
+    graph with the labels of its training nodes, and scored on its other nodes.
+    Parameters of the model are named ``model__power``. ``sklearn.base.clone`` copies
+    the model and shares the graph.
 
     Args:
         model: such as ``ResidualPropagation``.
-        graph: see ``ResidualPropagation.fit``; labels and masks that it carries are
-            ignored.
-        features: see there.
-        initial: see there; its model must not have seen the labels of a fold that is
-            judged.
-        num_nodes: n, where an edge index does not name the last nodes.
-        weights: of the edges, see there, as are ``duplicates`` and ``signed``.
+        graph: see ``ResidualPropagation.fit``; its labels and masks are ignored.
+        features: see ``ResidualPropagation.fit``.
+        initial: F_0 of a model that has not seen the labels of a test fold.
+        num_nodes: n, if an edge index does not contain the last nodes.
+        weights: of the edges, see ``ResidualPropagation.fit``.
         duplicates: how weights of repeated edges combine.
         signed: allow negative weights.
 
-    Attributes (after ``fit``):
+    Attributes:
         model_: the fitted copy of the model.
-        classes_: those of the nodes it was fitted on.
+        classes_: classes of the training nodes.
 
     Example:
         >>> from gnnrp.estimator import OnGraph, ResidualPropagation
@@ -44,52 +44,40 @@ class OnGraph(Parameters):
         ['a', 'b']
     """
 
-    def __init__(
-        self,
-        model: Any = None,
-        graph: Any = None,
-        features: Any = None,
-        initial: Any = None,
-        num_nodes: int | None = None,
-        *,
-        weights: Any = None,
-        duplicates: str | None = None,
-        signed: bool = False,
-    ) -> None:
-        """Keep the arguments as they are; ``fit`` checks them."""
-        self.model = model
-        self.graph = graph
-        self.features = features
-        self.initial = initial
-        self.num_nodes = num_nodes
-        self.weights = weights
-        self.duplicates = duplicates
-        self.signed = signed
+    model: Any = None
+    graph: Any = None
+    features: Any = None
+    initial: Any = None
+    num_nodes: int | None = None
+    _: dataclasses.KW_ONLY
+    weights: Any = None
+    duplicates: str | None = None
+    signed: bool = False
 
     def fit(self, nodes: Any, labels: Any) -> "OnGraph":
         """Fit a copy of the model to the labels of these nodes.
 
         Args:
-            nodes: ids, (q,).
-            labels: theirs, (q,).
+            nodes: ids (q,).
+            labels: of the nodes, (q,).
 
         Raises:
-            ValueError: what does not fit together; see the model too.
-            TypeError: nodes that are no ids.
+            ValueError: inputs that do not match each other, or that the model refuses.
+            TypeError: ``nodes`` are not ids.
         """
-        given = formats.read(self.graph, self.weights)
-        total = given.num_nodes
-        if total is None:
-            total = formats.max_node_id(given.edges) + 1
+        data = formats.read(self.graph, self.weights)
+        num_nodes = data.num_nodes
+        if num_nodes is None:
+            num_nodes = formats.max_node_id(data.edges) + 1
             if self.num_nodes is not None:
-                total = checks.count("num_nodes", self.num_nodes, total)
-        index = masks.indices("nodes", nodes, total)
+                num_nodes = checks.count("num_nodes", self.num_nodes, num_nodes)
+        index = masks.indices("nodes", nodes, num_nodes)
         checks.plain("labels", labels)
         values = checks.as_array(labels)
         if values.shape not in {(values.size,), (values.size, 1)}:
             msg = (
                 f"labels must have shape (q,), one for each node, got {values.shape}; "
-                "np.argmax(labels, axis=1) makes them of one-hot rows"
+                "use np.argmax(labels, axis=1) for one-hot rows"
             )
             raise ValueError(msg)
         if len(values) != len(index):
@@ -98,49 +86,51 @@ class OnGraph(Parameters):
                 f"got {len(values)}; pass labels[nodes]"
             )
             raise ValueError(msg)
-        full = np.full(total, None, object)
-        full[index] = values.ravel()
-        given = formats.GraphData(
-            given.edges,
-            total,
-            given.weights if self.weights is None else self.weights,
-            given.features if self.features is None else self.features,
+        all_labels = np.full(num_nodes, None, object)
+        all_labels[index] = values.ravel()
+        data = formats.GraphData(
+            data.edges,
+            num_nodes,
+            data.weights if self.weights is None else self.weights,
+            data.features if self.features is None else self.features,
             duplicates=self.duplicates,
             signed=self.signed,
         )
-        self.model_ = _copied(self.model).fit(given, full, index, initial=self.initial)
+        model = _clone(self.model)
+        self.model_ = model.fit(data, all_labels, index, initial=self.initial)
         self.classes_ = self.model_.classes_
         return self
 
     def predict(self, nodes: Any) -> np.ndarray:
-        """Return the classes of the nodes; see the model, as for what it raises."""
-        return self._fitted().predict(nodes)
+        """Return the classes of the nodes; see the model."""
+        return self._fitted_model().predict(nodes)
 
     def predict_proba(self, nodes: Any) -> np.ndarray:
-        """Return their distributions; see the model, as for what it raises."""
-        return self._fitted().predict_proba(nodes)
+        """Return the class probabilities of the nodes; see the model."""
+        return self._fitted_model().predict_proba(nodes)
 
     def score(self, nodes: Any, labels: Any) -> float:
-        """Return the metric on the nodes; see the model, as for what it raises."""
-        return self._fitted().score(nodes, labels)
+        """Return the metric on the nodes; see the model."""
+        return self._fitted_model().score(nodes, labels)
 
-    def _fitted(self) -> Any:
-        # An unfitted model says itself what is missing.
-        return getattr(self, "model_", self.model)
+    def _fitted_model(self) -> Any:
+        return getattr(self, "model_", self.model)  # an unfitted model raises itself
 
     def __sklearn_clone__(self) -> "OnGraph":
         """Return an unfitted copy that shares the graph."""
         params = self.get_params(deep=False)
-        return type(self)(**params | {"model": _copied(self.model)})
+        return type(self)(**params | {"model": _clone(self.model)})
 
 
-def _copied(model: Any) -> Any:
-    """Return an unfitted copy.
+def _clone(model: Any) -> Any:
+    """Return an unfitted copy of a model.
 
     Raises:
-        TypeError: no model.
+        TypeError: it is not an estimator.
     """
     if not hasattr(model, "get_params") or isinstance(model, type):
-        msg = f"model must be an estimator, got {model!r}; ResidualPropagation() is one"
+        msg = (
+            f"model must be an estimator, such as ResidualPropagation(), got {model!r}"
+        )
         raise TypeError(msg)
     return type(model)(**copy.deepcopy(model.get_params(deep=False)))

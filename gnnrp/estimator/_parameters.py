@@ -1,4 +1,7 @@
-"""What model selection of scikit-learn asks of an estimator, without scikit-learn."""
+"""Access to constructor arguments by name: scikit-learn's estimator protocol.
+
+Its ``BaseEstimator`` would add 60 MB and half the import time again for these methods.
+"""
 
 import inspect
 from typing import Any
@@ -7,67 +10,58 @@ from gnnrp.runtime import checks
 
 
 class Parameters:
-    """Arguments of the constructor, kept as they came, read and set by name."""
+    """Base class of estimators that are dataclasses of their parameters."""
 
-    _estimator_type = "classifier"  # what scikit-learn before 1.6 looks at
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls).parameters if name != "self"]
+    _estimator_type = "classifier"  # for scikit-learn before 1.6
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name.
 
         Args:
-            deep: with those of arguments that have some too, as ``name__inner``.
+            deep: include the parameters of nested estimators, as ``name__inner``.
         """
-        found = {name: getattr(self, name) for name in self._names()}
-        if deep:
-            for name, value in list(found.items()):
-                if hasattr(value, "get_params") and not isinstance(value, type):
-                    inner = value.get_params()
-                    found |= {f"{name}__{key}": each for key, each in inner.items()}
-        return found
+        names = inspect.signature(type(self)).parameters
+        params = {name: getattr(self, name) for name in names}
+        for name, value in list(params.items()) if deep else ():
+            if hasattr(value, "get_params") and not isinstance(value, type):
+                inner = value.get_params()
+                params |= {f"{name}__{key}": each for key, each in inner.items()}
+        return params
 
     def set_params(self, **params: Any) -> Any:
-        """Set arguments of the constructor by name; what is fitted stays.
+        """Set constructor arguments by name; fitted attributes stay.
 
         Args:
-            params: new values; ``name__inner`` sets one of an argument's own.
+            params: new values; ``name__inner`` sets a parameter of an argument.
 
         Raises:
             ValueError: no argument has that name.
         """
-        inner: dict[str, dict[str, Any]] = {}
-        for key, value in params.items():
-            name, nested, rest = key.partition("__")
-            checks.one_of("parameter", name, self._names())
-            if nested:
-                inner.setdefault(name, {})[rest] = value
-            else:
-                setattr(self, name, value)
-        for name, values in inner.items():
+        for key in sorted(params, key=lambda key: "__" in key):  # nested ones last
+            name, nested, inner = key.partition("__")
+            checks.one_of("parameter", name, inspect.signature(type(self)).parameters)
+            if not nested:
+                setattr(self, name, params[key])
+                continue
             owner = getattr(self, name)
             if not hasattr(owner, "set_params"):
-                msg = (
-                    f"{name} is {owner!r}, which has no parameter {next(iter(values))}"
-                )
+                msg = f"{name} is {owner!r}, which has no parameter {inner}"
                 raise ValueError(msg)
-            owner.set_params(**values)
+            owner.set_params(**{inner: params[key]})
         return self
 
     def __repr__(self) -> str:
-        """Return the call that makes it, without what is left at its default."""
+        """Return the constructor call, without arguments at their default."""
         defaults = inspect.signature(type(self)).parameters
-        told = (
+        arguments = (
             f"{name}={value!r}"
             for name, value in self.get_params(deep=False).items()
             if value is not defaults[name].default
         )
-        return f"{type(self).__name__}({', '.join(told)})"
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn, the only caller, wants to know of a classifier."""
+        """Return the tags of a classifier; called by scikit-learn only."""
         from sklearn.utils import ClassifierTags, Tags, TargetTags  # pyright: ignore
 
         return Tags(

@@ -1,4 +1,4 @@
-"""Power, step size and number of steps where they are left out: by validation."""
+"""Selection of power, step size and number of steps by validation."""
 
 from typing import Any, NamedTuple
 
@@ -6,12 +6,10 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from gnnrp import metrics
-from gnnrp.estimator._inputs import OPTIONAL, Task
+from gnnrp.estimator._inputs import SELECTED, Inputs
 from gnnrp.propagation import residual, sweep
-from gnnrp.studies.presets import RPSettings
-from gnnrp.types import Split
 
-MOST_STEPS = 100  # looked at where their number is left out, as in the paper's search
+NUM_STEPS = 100  # of the grid, as in the paper's search
 
 
 class Choice(NamedTuple):
@@ -23,102 +21,105 @@ class Choice(NamedTuple):
     val: float
 
 
-def run(
-    task: Task, settings: RPSettings, params: dict[str, Any]
-) -> tuple[Choice, residual.Trajectory]:
-    """Choose by validation what is left out (None), and run RP with it.
+def fit(inputs: Inputs, params: dict[str, Any]) -> tuple[Choice, residual.Trajectory]:
+    """Choose the parameters that are None by validation, and run RP with them.
 
     Args:
-        task: see ``estimator._inputs.make``.
-        settings: power, step size and number of steps, where they are given.
-        params: of the estimator: which of them are None; holdout and seed, for
-            ``held_out``, of use without validation nodes only.
+        inputs: validated.
+        params: of the estimator. Without validation nodes, ``holdout`` and ``seed``
+            decide which training nodes are held out.
 
     Raises:
-        ValueError: no setting has a validation score; nothing can be held out.
+        ValueError: no setting has a validation score, or no node can be held out.
     """
-    free = {name for name in OPTIONAL if params[name] is None}
+    settings = inputs.settings
+    free = {name for name in SELECTED if params[name] is None}
     powers = sweep.POWERS if "power" in free else (settings.power,)
     step_sizes = sweep.STEP_SIZES if "step_size" in free else (settings.step_size,)
-    steps = MOST_STEPS if "num_steps" in free else settings.num_steps
-    chosen = Choice(powers[0], step_sizes[0], steps, float("nan"))
-    grid = {"powers": powers, "step_sizes": step_sizes, "num_steps": steps}
-    late = {}
-    if free and not task.val.any():
-        least = 1 if task.metric is metrics.accuracy else 2
+    num_steps = NUM_STEPS if "num_steps" in free else settings.num_steps
+    grid = (powers, step_sizes, num_steps)
+    choice = Choice(powers[0], step_sizes[0], num_steps, float("nan"))
+    remarks = {}
+    if free and not inputs.val.any():
         out = held_out(
-            task.codes,
-            task.train,
+            inputs.codes,
+            inputs.train,
             fraction=float(params["holdout"]),
             seed=int(params["seed"]),
-            num_classes=least,
+            num_classes=1 if inputs.metric is metrics.accuracy else 2,
         )
-        part = task._replace(train=task.train & ~out, val=out)
-        chosen = best(part, **grid)
-        if chosen.best_step == steps:  # the end of a plateau, perhaps
-            remarks = _fitted(part, chosen, steps).report.remarks
-            late = {kind: x for kind, x in remarks.items() if kind == "last step"}
-        steps = chosen.best_step
+        part = inputs._replace(train=inputs.train & ~out, val=out)
+        choice = best_of_grid(part, *grid)
+        if choice.best_step == num_steps:  # unless it is the end of a plateau
+            found = _run(part, choice.power, [choice.step_size], num_steps)[0]
+            remarks = found.report.remarks
+            remarks = {key: x for key, x in remarks.items() if key == "last step"}
+        num_steps = choice.best_step
     elif free - {"num_steps"}:
-        chosen = best(task, **grid)
-    found = _fitted(task, chosen, steps)
-    report = found.report._replace(remarks=late | found.report.remarks)
-    found = found._replace(report=report)
-    if task.val.any():
-        chosen = chosen._replace(val=float(found.best_val))
-    return chosen._replace(best_step=int(found.best_step)), found
+        choice = best_of_grid(inputs, *grid)
+    (found,) = _run(inputs, choice.power, [choice.step_size], num_steps)
+    report = found.report._replace(remarks=remarks | found.report.remarks)
+    if inputs.val.any():
+        choice = choice._replace(val=float(found.best_val))
+    choice = choice._replace(best_step=int(found.best_step))
+    return choice, found._replace(report=report)
 
 
-def best(
-    task: Task,
-    *,
+def best_of_grid(
+    inputs: Inputs,
     powers: tuple[int, ...],
     step_sizes: tuple[float, ...],
     num_steps: int,
 ) -> Choice:
-    """Return the setting of the grid that is best on the validation nodes.
+    """Return the setting of the grid with the best validation score.
 
     Args:
-        task: with validation nodes.
-        powers: K, one or more.
-        step_sizes: η, one or more.
-        num_steps: looked at for each.
+        inputs: with validation nodes.
+        powers: K.
+        step_sizes: η.
+        num_steps: of each run.
 
     Raises:
         ValueError: no setting has a validation score.
     """
-    split = task.split()
-    grid = {"step_sizes": step_sizes, "num_steps": num_steps}
-    if task.initial is None:
+    if inputs.initial is None:
         table = sweep.run(
-            task.matrix,
-            task.targets,
-            split,
+            inputs.matrix,
+            inputs.targets,
+            inputs.split(),
             powers=powers,
-            make_similarity=task.make_similarity,
-            **grid,
-            **task.options(),
+            step_sizes=step_sizes,
+            num_steps=num_steps,
+            make_similarity=inputs.make_similarity,
+            **inputs.arguments(),
         )
-    else:  # which a sweep does not take
-        table = _from(task, split, powers, grid)
-    won = sweep.winner(table)
-    row = (table.power == won.power) & (table.step_size == won.step_size)
-    step = int(table.best_step[np.argmax(row)])
-    return Choice(won.power, won.step_size, step, won.val)
+    else:  # a sweep starts at F_0 = 0
+        rows = []
+        for power in powers:
+            runs = _run(inputs, power, step_sizes, num_steps)
+            for step_size, run in zip(step_sizes, runs, strict=True):
+                best = (run.best_step, run.best_val, run.best_test)
+                report = (run.report.diverged, run.report.method)
+                rows.append((power, step_size, 0, *best, *report))
+        table = sweep.Table(*map(np.array, zip(*rows, strict=True)))
+    winner = sweep.winner(table)
+    row = (table.power == winner.power) & (table.step_size == winner.step_size)
+    best_step = int(table.best_step[np.argmax(row)])
+    return Choice(winner.power, winner.step_size, best_step, winner.val)
 
 
-def _fitted(task: Task, chosen: Choice, num_steps: int) -> residual.Trajectory:
-    """Run RP with the chosen power and step size."""
-    (found,) = residual.run_all(
-        task.make_similarity(task.matrix, chosen.power),
-        task.targets,
-        task.split(),
-        step_sizes=[chosen.step_size],
+def _run(
+    inputs: Inputs, power: int, step_sizes: Any, num_steps: int
+) -> list[residual.Trajectory]:
+    return residual.run_all(
+        inputs.make_similarity(inputs.matrix, power),
+        inputs.targets,
+        inputs.split(),
+        step_sizes=step_sizes,
         num_steps=num_steps,
-        initial=task.initial,
-        **task.options(),
+        initial=inputs.initial,
+        **inputs.arguments(),
     )
-    return found
 
 
 def held_out(
@@ -129,7 +130,7 @@ def held_out(
     seed: int,
     num_classes: int = 1,
 ) -> Bool[np.ndarray, " n"]:
-    """Return training nodes to hold out: a share of each class, one at least.
+    """Return the training nodes to hold out: a share of each class, at least one.
 
     A class of a single training node keeps it.
 
@@ -138,7 +139,7 @@ def held_out(
         train: training nodes.
         fraction: of each class, rounded; in (0, 1).
         seed: of numpy's default generator.
-        num_classes: that must be among those held out, for a metric to tell apart.
+        num_classes: least number of classes that the metric needs.
 
     Raises:
         ValueError: fewer classes have two training nodes.
@@ -147,33 +148,12 @@ def held_out(
     result = np.zeros(len(codes), bool)
     for code in np.unique(codes[train]):
         nodes = generator.permutation(np.flatnonzero(train & (codes == code)))
-        most = len(nodes) - 1
-        result[nodes[: min(most, max(1, round(fraction * len(nodes))))]] = True
+        count = max(1, round(fraction * len(nodes)))
+        result[nodes[: min(count, len(nodes) - 1)]] = True
     if len(np.unique(codes[result])) < num_classes:
         msg = (
-            f"choosing by held-out nodes needs {num_classes} class(es) with two "
-            "training nodes at least; pass val_mask, or power, step_size and num_steps"
+            f"validation by held-out nodes needs {num_classes} class(es) with two "
+            "training nodes; pass val_mask, or power, step_size and num_steps"
         )
         raise ValueError(msg)
     return result
-
-
-def _from(
-    task: Task, split: Split, powers: tuple[int, ...], grid: dict[str, Any]
-) -> sweep.Table:
-    """Return the table of a sweep that begins at F_0."""
-    rows = []
-    for power in powers:
-        trajectories = residual.run_all(
-            task.make_similarity(task.matrix, power),
-            task.targets,
-            split,
-            initial=task.initial,
-            **grid,
-            **task.options(),
-        )
-        for step_size, found in zip(grid["step_sizes"], trajectories, strict=True):
-            best = (found.best_step, found.best_val, found.best_test)
-            told = (found.report.diverged, found.report.method)
-            rows.append((power, step_size, 0, *best, *told))
-    return sweep.Table(*map(np.array, zip(*rows, strict=True)))

@@ -1,81 +1,83 @@
-"""Residual propagation with fit and predict, for people who want a baseline.
+"""Residual propagation as an estimator with fit and predict.
 
-RP is transductive: ``fit`` is given the whole graph, with the labels of some nodes, and
-``predict`` returns those of all, or of the nodes asked for. ``OnGraph`` turns it round
-for scikit-learn's model selection, whose samples are then the nodes.
+RP is transductive: ``fit`` takes the whole graph with the labels of some nodes, and
+``predict`` returns those of all or of selected nodes. ``OnGraph`` makes the nodes the
+samples, for scikit-learn's model selection.
 """
 
+import dataclasses
 import warnings
 from typing import Any
 
 import numpy as np
 
 from gnnrp.estimator import _inputs, _scores, _selection
-from gnnrp.estimator._inputs import Task
+from gnnrp.estimator._inputs import Inputs
 from gnnrp.estimator._on_graph import OnGraph
 from gnnrp.estimator._parameters import Parameters
 from gnnrp.estimator._selection import Choice
 from gnnrp.graph import formats, masks
 from gnnrp.propagation import residual
+from gnnrp.studies import presets
 
 __all__ = ["NotFittedError", "OnGraph", "ResidualPropagation"]
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Predictions were asked for before ``fit``; scikit-learn's has these bases too."""
+    """Prediction before ``fit``; the bases are those of scikit-learn's error."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ResidualPropagation(Parameters):
     """Classify the nodes of a graph by RP, S = A^K, or B Kn B with a feature kernel.
 
-    What is left out (None) of power, step size and number of steps is chosen by
-    validation, on ``val_mask`` or else on held-out training nodes, over the paper's
-    grid: powers 1 to 10, step sizes 0.01 to 1, the best of 100 steps. RP is then fitted
-    at that setting: with ``val_mask``, on the training nodes, as each setting was; with
-    held-out nodes, on all training nodes together, to the step that was best without
-    those held out. With all three given and no ``val_mask``, all steps are taken, and
-    no node is held out. Given ``num_steps`` is the most that validation can choose.
-    Few nodes to choose by make many ties, which go to the smallest power and step size.
+    Power, step size and number of steps are chosen by validation unless you set them,
+    over the paper's grid: powers 1 to 10, step sizes 0.01 to 1, the best of 100 steps
+    or of ``num_steps``. Validation uses ``val_mask``, or else held-out training nodes,
+    which are then fitted too, to the best step without them. If all three are set and
+    there is no ``val_mask``, all steps are taken and no node is held out. Few
+    validation nodes make many ties; the smallest power and step size win.
 
     Args:
         power: K, 0 or more.
         step_size: η > 0.
         num_steps: t, 1 or more.
-        kernel: of the features, a name of ``kernels.features.KERNELS``; None: the graph
-            alone, whatever features there are.
+        kernel: of the features, a name of ``kernels.features.KERNELS``; None uses the
+            graph alone.
         gamma: γ of the kernel, positive.
         alpha: of a lazy walk (α A + (1 - α) I)^K, in [0, 1].
-        row_normalize: features less their minimum, rows summing to 1.
+        row_normalize: subtract the minimum of the features, scale rows to sum to 1.
         loss: "squared", "absolute", "sigmoid" or "softmax".
-        metric: to choose and score by, "accuracy" or "roc_auc": of two classes the area
-            of the scores of the second, of more the mean of each against the rest.
-        select: "first" or "last" of several steps that are equally good.
+        metric: of selection and ``score``, "accuracy" or "roc_auc": with two classes
+            the area of the scores of the second, with more the mean of one against the
+            rest.
+        select: "first" or "last" of several best steps.
         method: see ``residual.run``.
-        precision: "float32", which is float64 where JAX has that enabled; "float64"
-            holds within the calls. No flag of JAX is changed.
+        precision: "float32", which is float64 if JAX has that enabled, or "float64",
+            which leaves JAX's flags alone.
         holdout: share of the training nodes of each class that is held out.
-        seed: of numpy's default generator, for what is held out.
+        seed: of numpy's default generator, for holding out.
 
     Attributes:
-        classes_: there after ``fit``, as all that follow; those of the training nodes,
-            sorted, (c,). No other is ever predicted.
-        class_prior_: their shares of the training nodes, (c,).
+        classes_: (c,) sorted, those of the training nodes; no other is predicted. This
+            and the following exist after ``fit``.
+        class_prior_: (c,) their shares of the training nodes.
         scores_: F, (n, c).
-        labels_: predictions for all nodes, (n,); of equal scores the first class.
-        reached_: which nodes a training label reached, (n,): RP changed their scores.
-        power_: fitted with.
-        step_size_: likewise.
-        best_step_: likewise.
-        val_score_: of the choice, on the nodes of ``classes_`` it was made by; None
-            where none was made. Unreached nodes count there as of the first class.
-        report_: how RP was run, and whether it diverged; see ``residual.Report``.
+        labels_: predictions for all nodes, (n,).
+        reached_: (n,) nodes that a training label reached: RP changed their scores.
+        power_: of the fit.
+        step_size_: of the fit.
+        best_step_: of the fit.
+        val_score_: of the selected setting on the validation nodes of ``classes_``, or
+            None. Unreached nodes count as of the first class.
+        report_: solver and divergence; see ``residual.Report``.
         n_features_in_: with a kernel.
 
-    A node that no label reaches, and that has no score of its own from ``initial``, is
-    given the most frequent training class (the first of several), and the class prior
-    as its probabilities; ``fit`` and the predictions say of how many in a UserWarning.
-    ``fit`` also warns if the best step is the last one although validation still rises,
-    and if all nodes are predicted to be of one class.
+    A node that no label reaches, without a score from ``initial``, gets the most
+    frequent training class (the first of several), and the class prior as its
+    probabilities; ``fit`` and the predictions warn of their number. ``fit`` also warns
+    if the best step is the last one while validation still rises, and if all nodes are
+    predicted to be of one class.
 
     Source: Eq. 6, Algorithm 1 and App. D.1 (grid), E.1 (kernels).
 
@@ -87,47 +89,29 @@ class ResidualPropagation(Parameters):
         >>> model.fit(path, labels).predict().tolist()
         ['red', 'red', 'red', 'blue', 'blue', 'blue']
 
-        On top of another model, whose errors on the training nodes flow on, as in
-        Correct and Smooth; columns are those of the sorted classes:
+        On top of another model, whose errors on the training nodes are propagated, as
+        in Correct and Smooth; columns are those of the sorted classes:
 
         >>> other = [[0.9, 0.1]] * 6  # blue, red
         >>> model.fit(path, labels, initial=other).predict([1, 4]).tolist()
         ['red', 'blue']
     """
 
-    def __init__(
-        self,
-        power: int | None = None,
-        step_size: float | None = None,
-        num_steps: int | None = None,
-        kernel: str | None = None,
-        *,
-        gamma: float = 1.0,
-        alpha: float = 1.0,
-        row_normalize: bool = False,
-        loss: str = "squared",
-        metric: str = "accuracy",
-        select: str = "first",
-        method: str = "auto",
-        precision: str = "float32",
-        holdout: float = 0.2,
-        seed: int = 0,
-    ) -> None:
-        """Keep the arguments as they are; ``fit`` checks them."""
-        self.power: Any = power  # what set_params may have put there is not known
-        self.step_size: Any = step_size
-        self.num_steps: Any = num_steps
-        self.kernel = kernel
-        self.gamma = gamma
-        self.alpha = alpha
-        self.row_normalize = row_normalize
-        self.loss = loss
-        self.metric = metric
-        self.select = select
-        self.method = method
-        self.precision = precision
-        self.holdout = holdout
-        self.seed = seed
+    power: int | None = None
+    step_size: float | None = None
+    num_steps: int | None = None
+    kernel: str | None = None
+    _: dataclasses.KW_ONLY
+    gamma: float = 1.0
+    alpha: float = 1.0
+    row_normalize: bool = False
+    loss: str = "squared"
+    metric: str = "accuracy"
+    select: str = "first"
+    method: str = "auto"
+    precision: str = "float32"
+    holdout: float = 0.2
+    seed: int = 0
 
     def fit(
         self,
@@ -147,35 +131,34 @@ class ResidualPropagation(Parameters):
         Args:
             graph: edge index (2, e), scipy sparse, networkx (nodes in its order),
                 ``jraph.GraphsTuple``, PyG's ``Data``, OGB's dict or its pair of that
-                and labels. It is made undirected; the weights of a sparse matrix, of
-                networkx ("weight") and of PyG (edge_weight) count. What ``Data`` has of
-                y, x, train_mask and val_mask serves where an argument is left out, as
-                do the node features of the others.
+                and labels. It is made undirected. Weights of a sparse matrix, of
+                networkx ("weight") and of PyG (edge_weight) are used. Labels, features
+                and masks of the graph (PyG's y, x, train_mask and val_mask) replace
+                missing arguments.
             labels: (n,), of any type that can be sorted; -1, None, NaN and masked
                 entries mean none.
-            train_mask: boolean (n,), or node ids. If left out, all nodes with a label
-                that are not in ``val_mask``.
-            features: (n, d), dense or scipy sparse; only a kernel looks at them.
-            val_mask: boolean (n,), or node ids, to choose by. Nodes whose class no
-                training node has are errors whatever is chosen.
+            train_mask: boolean (n,), or node ids; by default all labeled nodes outside
+                of ``val_mask``.
+            features: (n, d), dense or scipy sparse; for a kernel.
+            val_mask: boolean (n,), or node ids, for validation. Nodes of a class
+                without training nodes count as errors.
             initial: F_0, (n, c): scores of another model, a column for each of
-                ``classes_``; of the scale of one-hot rows (probabilities) for the
-                squared loss, logits for softmax and sigmoid. If that model saw the
-                training labels, choose by a ``val_mask`` it did not see.
-            weights: see ``graph.raw_adjacency``, as are ``duplicates`` and ``signed``.
-                They replace those of PyG; a warning says if an object carries one
-                number an edge that does not count.
+                ``classes_``; on the scale of one-hot rows (probabilities) for the
+                squared loss, logits for softmax and sigmoid. If that model has seen the
+                training labels, pass a ``val_mask`` that it has not seen.
+            weights: of the edges, see ``graph.raw_adjacency``; they replace those of
+                PyG. A warning names edge values of the graph that are not used.
             duplicates: how weights of repeated edges combine.
             signed: allow negative weights.
 
         Raises:
-            ValueError: what does not fit together, or no settings can use; scores that
-                grew beyond all numbers.
-            TypeError: a graph or mask of another kind.
+            ValueError: inputs that do not match each other, parameters out of range, or
+                scores that are not finite.
+            TypeError: an object of another type.
         """
         params = self.get_params()
-        settings = _inputs.settings(params)
-        given = formats.with_arrays(
+        settings = _inputs.parse_settings(params)
+        data = formats.with_arrays(
             formats.read(graph, weights),
             labels=labels,
             train_mask=train_mask,
@@ -185,126 +168,124 @@ class ResidualPropagation(Parameters):
             duplicates=duplicates,
             signed=signed or None,
         )
-        with _scores.wide(settings.precision == "float64"):
-            task = _inputs.make(given, initial, settings, self.metric)
-            chosen, found = _selection.run(task, settings, params)
-        self._keep(task, chosen, found)
-        for remark in found.report.remarks.values():
+        with presets.precision(settings.precision):
+            inputs = _inputs.validate(data, initial, settings, self.metric)
+            choice, trajectory = _selection.fit(inputs, params)
+        self._set_results(inputs, choice, trajectory)
+        for remark in trajectory.report.remarks.values():
             warnings.warn(remark, UserWarning, stacklevel=2)
-        self._tell(np.arange(len(task.codes)))
+        self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
 
     def predict(self, nodes: Any = None) -> np.ndarray:
         """Return the classes of the nodes.
 
         Args:
-            nodes: boolean (n,), or node ids in any order; None: all.
+            nodes: boolean (n,), or node ids in any order; all by default.
 
         Raises:
             NotFittedError: before ``fit``.
-            ValueError: nodes that are not there.
-            TypeError: nodes that are neither a mask nor ids.
+            ValueError: nodes that do not exist.
+            TypeError: neither a mask nor ids.
         """
-        self._check_fitted()
-        index = masks.indices("nodes", nodes, len(self.labels_))
-        self._tell(index)
+        index = self._index(nodes)
         return self.labels_[index]
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
         """Return a distribution over ``classes_`` for each node, (q, c).
 
-        For the squared and the absolute loss: scores clipped at 0, over their sum, and
-        where none is positive, the row less its minimum; for softmax, that of the
-        scores; for sigmoid, the columns' sigmoids over their sum. Rows sum to 1, and
-        the largest entry is the prediction, but nothing is calibrated: 0.9 does not
-        mean that nine of ten are right.
+        For the squared and the absolute loss: scores clipped at 0, over their sum;
+        rows without a positive score subtract their minimum instead. For softmax, the
+        softmax of the scores; for sigmoid, the sigmoids over their sum. The largest
+        entry is the prediction. The probabilities are not calibrated.
 
         Args:
-            nodes: see ``predict``.
-
-        Raises:
-            NotFittedError: before ``fit``.
-            ValueError: nodes that are not there.
-            TypeError: nodes that are neither a mask nor ids.
+            nodes: see ``predict``, also for the errors.
         """
-        self._check_fitted()
-        index = masks.indices("nodes", nodes, len(self.labels_))
-        self._tell(index)
-        found = _scores.distribution(self.scores_[index], self._by[0])
-        found[self._guessed[index]] = self.class_prior_
-        return found.astype(self.scores_.dtype)
+        index = self._index(nodes)
+        result = _scores.probabilities(self.scores_[index], self._fit_loss)
+        result[self._unreached[index]] = self.class_prior_
+        return result.astype(self.scores_.dtype)
 
     def score(self, nodes: Any = None, labels: Any = None) -> float:
-        """Return the accuracy on the nodes, or the ROC-AUC if ``metric`` says so.
+        """Return the accuracy on the nodes, or the ROC-AUC if ``metric`` is that.
 
         Args:
-            nodes: boolean (n,), or node ids. If left out, all that have a label and
-                that ``fit`` neither trained on nor chose by.
-            labels: of all nodes, or, where ``nodes`` are ids, of these in their order;
-                those that ``fit`` was given if left out. A class that no training node
-                has is never right.
+            nodes: boolean (n,), or node ids; by default the labeled nodes that ``fit``
+                used neither to train nor to validate.
+            labels: of all nodes, or, if ``nodes`` are ids, of these in their order; by
+                default those of ``fit``. A class without training nodes is always an
+                error.
 
         Raises:
-            NotFittedError: before ``fit``.
-            ValueError: nodes that are not there or have no label, another number of
-                labels; a ROC-AUC of nodes of one class.
-            TypeError: nodes that are neither a mask nor ids.
+            ValueError: nodes without a label, another number of labels, or a ROC-AUC
+                of nodes of one class; see ``predict`` for other errors.
         """
         self._check_fitted()
         index, codes = masks.labeled(
             nodes, labels, self._codes, classes=self.classes_, used=self._used
         )
-        if self._by[1] == "accuracy":
-            self._tell(index)
+        if self._fit_metric == "accuracy":
+            self._warn_of_unreached(index)
             return float(np.mean(self._predicted[index] == codes))
         return _scores.roc_auc(self.scores_[index], codes)
 
-    def _keep(self, task: Task, chosen: Choice, found: residual.Trajectory) -> None:
-        """Set what is fitted, all at once.
+    def _index(self, nodes: Any) -> np.ndarray:
+        """Return the ids of the nodes to predict, and warn of unreached ones."""
+        self._check_fitted()
+        index = masks.indices("nodes", nodes, len(self.labels_))
+        self._warn_of_unreached(index, stacklevel=4)
+        return index
+
+    def _set_results(
+        self, inputs: Inputs, choice: Choice, trajectory: residual.Trajectory
+    ) -> None:
+        """Set the fitted attributes, all at once.
 
         Raises:
             ValueError: scores that are not finite.
         """
-        scores = np.asarray(found.predictions)
-        told = found.report.divergences[0]
-        if not np.isfinite(scores).all() or chosen.best_step == 0:
-            why = told.explanation if told else "no step has a validation score"
+        scores = np.asarray(trajectory.predictions)
+        growth = trajectory.report.divergences[0]
+        if not np.isfinite(scores).all() or choice.best_step == 0:
+            reason = growth.explanation if growth else "no step has a validation score"
             remedies = []
-            if not told or "step size" in why:
+            if not growth or "step size" in reason:
                 remedies.append("a smaller step_size")
-            if told and told.safe_step_size == 0:
+            if growth and growth.safe_step_size == 0:
                 remedies.append("an even power or an alpha of at most 0.5")
-            msg = f"RP did not stay finite ({why}); take {', and '.join(remedies)}"
+            msg = f"RP did not stay finite ({reason}); take {', and '.join(remedies)}"
             raise ValueError(msg)
-        if told and chosen.best_step >= told.step:
-            msg = f"the residual grows from step {told.step} on: {told.explanation}"
+        if growth and choice.best_step >= growth.step:
+            msg = f"the residual grows from step {growth.step} on: {growth.explanation}"
             warnings.warn(msg, UserWarning, stacklevel=3)
-        start = np.zeros_like(scores) if task.initial is None else task.initial
-        counts = np.bincount(task.codes[task.train], minlength=len(task.classes))
-        self.classes_, self.class_prior_ = task.classes, counts / counts.sum()
+        start = np.zeros_like(scores) if inputs.initial is None else inputs.initial
+        counts = np.bincount(inputs.codes[inputs.train], minlength=len(inputs.classes))
+        self.classes_, self.class_prior_ = inputs.classes, counts / counts.sum()
         self.scores_, self.reached_ = scores, (scores != start).any(axis=1)
-        self._guessed = ~self.reached_ & (start == 0).all(axis=1)
-        own = np.argmax(scores, axis=1)
-        self._predicted = np.where(self._guessed, np.argmax(counts), own)
-        self.labels_ = task.classes[self._predicted]
-        self.power_, self.step_size_, self.best_step_ = chosen[:3]
-        self.val_score_ = None if np.isnan(chosen.val) else chosen.val
-        self.report_ = found.report
-        self._codes, self._used = task.codes, task.used
-        self._by = (self.loss, self.metric)  # set_params changes no fit
+        self._unreached = ~self.reached_ & (start == 0).all(axis=1)
+        best = np.argmax(scores, axis=1)
+        self._predicted = np.where(self._unreached, np.argmax(counts), best)
+        self.labels_ = inputs.classes[self._predicted]
+        self.power_, self.step_size_, self.best_step_ = choice[:3]
+        self.val_score_ = None if np.isnan(choice.val) else choice.val
+        self.report_ = trajectory.report
+        self._codes, self._used = inputs.codes, inputs.used
+        # Later calls of set_params do not change the fit.
+        self._fit_loss, self._fit_metric = self.loss, self.metric
         self.__dict__.pop("n_features_in_", None)
-        if task.num_features is not None:
-            self.n_features_in_ = task.num_features
+        if inputs.num_features is not None:
+            self.n_features_in_ = inputs.num_features
 
-    def _tell(self, index: np.ndarray) -> None:
-        count = int(self._guessed[index].sum())
+    def _warn_of_unreached(self, index: np.ndarray, stacklevel: int = 3) -> None:
+        count = int(self._unreached[index].sum())
         if count:
-            guess = self.classes_.tolist()[np.argmax(self.class_prior_)]
+            name = self.classes_.tolist()[np.argmax(self.class_prior_)]
             msg = (
                 f"no label reaches {count} of {len(index)} nodes (see reached_); they "
-                f"are given the most frequent training class, {guess!r}"
+                f"get the most frequent training class, {name!r}"
             )
-            warnings.warn(msg, UserWarning, stacklevel=3)
+            warnings.warn(msg, UserWarning, stacklevel=stacklevel)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "scores_"):

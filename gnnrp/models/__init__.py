@@ -1,1 +1,1 @@
-"""Finite graph neural networks: what they compute, and how they are trained."""
+"""Finite graph neural networks, their losses and optimizers, and their training."""

@@ -1,4 +1,4 @@
-"""Dropout: which inputs are kept, drawn 32 to a word, and what is left of them."""
+"""Dropout masks, drawn 32 entries to a random word, and their application."""
 
 import dataclasses
 import math
@@ -11,49 +11,48 @@ from jaxtyping import Array, Bool, Shaped
 from gnnrp import sparse
 from gnnrp.sparse.primitive import transposed_pattern
 
-DIGITS = 24  # of a share, in binary; a float32 has as many
+DIGITS = 24  # binary digits of a probability, as many as float32 has
 
 
-def kept(
-    key: Shaped[Array, "..."], share: float, shape: tuple[int, ...]
+def sample_mask(
+    key: Shaped[Array, "..."], probability: float, shape: tuple[int, ...]
 ) -> Bool[Array, "..."]:
-    """Return independent bits, each true with probability ``share``.
+    """Sample independent booleans that are true with a probability.
 
-    Random words are what dropout costs. A number a bit, which is compared with the
-    share, takes a word each; digit by digit, least significant first, p <- (digit + p)
-    / 2 is ``or`` with a random bit where the digit is 1 and ``and`` where it is 0, for
-    32 bits at once: a half takes a word for 32, and nothing more than 24 for 32.
+    Comparing a uniform number with the probability costs a random word per entry. Here
+    a word yields a binary digit of 32 entries: from the least significant one on,
+    p <- (digit + p) / 2 is ``or`` with a random bit if the digit is 1, else ``and``.
 
     Args:
-        key: of the draw.
-        share: in (0, 1], taken to 24 binary digits, and 2^-24 at least.
+        key: of the sample.
+        probability: in (0, 1], rounded to 24 binary digits, at least 2^-24.
         shape: of the result.
     """
-    whole = max(1, round(share * 2**DIGITS))
-    if whole == 2**DIGITS:
+    numerator = max(1, round(probability * 2**DIGITS))
+    if numerator == 2**DIGITS:
         return jnp.ones(shape, bool)
-    digits = f"{whole:0{DIGITS}b}".rstrip("0")
-    num_words = -(-math.prod(shape) // 32)
-    drawn = jax.random.bits(key, (len(digits), num_words), jnp.uint32)
+    digits = f"{numerator:0{DIGITS}b}".rstrip("0")
+    size = math.prod(shape)
+    num_words = -(-size // 32)
+    random_words = jax.random.bits(key, (len(digits), num_words), jnp.uint32)
     words = jnp.zeros(num_words, jnp.uint32)
-    for digit, random in zip(reversed(digits), drawn, strict=True):
+    for digit, random in zip(reversed(digits), random_words, strict=True):
         words = words | random if digit == "1" else words & random
     bits = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)[None, :]) & jnp.uint32(1)
-    return bits.astype(bool).reshape(-1)[: math.prod(shape)].reshape(shape)
+    return bits.astype(bool).reshape(-1)[:size].reshape(shape)
 
 
-def dropped(z: Any, keep: jax.Array, share: float) -> Any:
-    """Return inputs without those that are not kept, the others over their share.
+def apply_mask(z: Any, mask: jax.Array, probability: float) -> Any:
+    """Zero the unmasked entries and divide the others by their probability.
 
     Args:
-        z: dense, or sparse, of which the stored entries are dropped.
-        keep: a bool for each.
-        share: that is kept.
+        z: dense array, or ``sparse.Matrix``, of which the stored entries are masked.
+        mask: true for each entry that is retained.
+        probability: of retaining an entry.
     """
-    entries = z.data if isinstance(z, sparse.Matrix) else z
-    entries = jnp.where(keep, entries / jnp.asarray(share, entries.dtype), 0)
     if not isinstance(z, sparse.Matrix):
-        return entries
-    # Of symmetric inputs, what is left is not: reverse mode needs a pattern of its own.
+        return jnp.where(mask, z / jnp.asarray(probability, z.dtype), 0)
+    data = jnp.where(mask, z.data / jnp.asarray(probability, z.data.dtype), 0)
+    # Masked symmetric inputs are no longer symmetric: reverse mode needs A^T itself.
     transposed = transposed_pattern(z.pattern, z.transposed, z.shape[0], z.backend)
-    return dataclasses.replace(z, data=entries, transposed=transposed)
+    return dataclasses.replace(z, data=data, transposed=transposed)

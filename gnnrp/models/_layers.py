@@ -1,4 +1,4 @@
-"""A layer of a network: how it is drawn, and what it takes."""
+"""Linear layers, their initialization, and the input formats of networks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Linear(nn.Module):
-    """Z -> A (Z W) + b, the product before the aggregation: it is narrower."""
+    """Z -> A (Z W) + b; Z W comes first since it is narrower."""
 
     features: int
     use_bias: bool
@@ -31,55 +31,50 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, z: Any, matrix: LinearMap | None) -> jax.Array:
-        """Return the outputs, of the type of the inputs."""
-        dtype = z.data.dtype if isinstance(z, sparse.Matrix) else z.dtype
+        """Return the outputs in the type of the inputs."""
+        is_sparse = isinstance(z, sparse.Matrix)
+        dtype = z.data.dtype if is_sparse else z.dtype
         fan_in = z.shape[1]
-        draw, draw_bias = _initializers(self.initialization, fan_in)
-        W = self.param("weights", draw, (fan_in, self.features), dtype)
+        init, init_bias = _initializers(self.initialization, fan_in)
+        W = self.param("weights", init, (fan_in, self.features), dtype)
         W = W if self.weight_scale == 1 else W * jnp.asarray(self.weight_scale, dtype)
-        if isinstance(z, sparse.Matrix):
-            z = sparse.matmul(z, W)
-        else:
-            z = jnp.matmul(z, W, precision=_HIGHEST)
+        z = sparse.matmul(z, W) if is_sparse else jnp.matmul(z, W, precision=_HIGHEST)
         z = z if matrix is None else matrix(z)
         if not self.use_bias:
             return z
-        b = self.param("bias", draw_bias, (self.features,), dtype)
+        b = self.param("bias", init_bias, (self.features,), dtype)
         return z + b[None, :] * jnp.asarray(self.bias_scale, dtype)
 
 
-def read(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
-    """Return features and A, also of a GraphsTuple, whose edges hold the entries.
+def parse_inputs(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
+    """Return features and A, which the edges of a GraphsTuple define if it is None.
 
     Raises:
-        TypeError: inputs that are no matrix of floats; what is no linear map.
+        TypeError: inputs that are not a matrix of floats, or no linear map.
         ValueError: edge values of another shape.
     """
     if hasattr(x, "senders"):
-        send = _sending(x)
-        x, matrix = x.nodes, send if matrix is None else matrix
+        aggregate = _aggregation(x)
+        x, matrix = x.nodes, aggregate if matrix is None else matrix
     if matrix is not None:
         checks.linear_map("the matrix", matrix)
     if isinstance(x, sparse.Matrix):
         return x, matrix
     if not hasattr(x, "ndim") or hasattr(x, "nnz") or x.ndim != 2:
-        what = f"shape {x.shape}" if hasattr(x, "shape") else type(x).__name__
-        what = type(x).__name__ if hasattr(x, "nnz") else what
-        msg = (
-            "inputs must be a dense (n, d) array or come from sparse.prepare, "
-            f"got {what}"
-        )
+        is_dense = hasattr(x, "shape") and not hasattr(x, "nnz")
+        got = f"shape {x.shape}" if is_dense else type(x).__name__
+        msg = f"inputs must be a dense (n, d) array or from sparse.prepare, got {got}"
         raise TypeError(msg)
     if not jnp.issubdtype(x.dtype, jnp.floating) or 0 in x.shape:
         msg = (
-            f"inputs must be floats with at least one node and one feature, got "
-            f"{x.dtype} of shape {x.shape}; see .astype(float)"
+            "inputs must be floats with at least one node and one feature, got "
+            f"{x.dtype} of shape {x.shape}; use .astype(float)"
         )
         raise TypeError(msg)
     return x, matrix
 
 
-def _sending(graph: Any) -> LinearMap:
+def _aggregation(graph: Any) -> LinearMap:
     """Return V -> A V of a GraphsTuple; without edge values A counts the edges.
 
     Raises:
@@ -95,16 +90,16 @@ def _sending(graph: Any) -> LinearMap:
             raise ValueError(msg)
         weights = weights.reshape(-1, 1)
 
-    def send(z: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        values = z[graph.senders]
-        values = values if weights is None else weights * values
-        return jax.ops.segment_sum(values, graph.receivers, num_nodes)
+    def aggregate(z: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        messages = z[graph.senders]
+        messages = messages if weights is None else weights * messages
+        return jax.ops.segment_sum(messages, graph.receivers, num_nodes)
 
-    return send
+    return aggregate
 
 
 def _initializers(name: str, fan_in: int) -> tuple[Callable, Callable]:
-    """Return how weights and biases are drawn, of (key, shape, dtype)."""
+    """Return the initializers (key, shape, dtype) of weights and biases."""
 
     def uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         bound = jnp.asarray(fan_in**-0.5, dtype)

@@ -1,15 +1,14 @@
 """Graph neural networks in flax: ``network.apply(params, x, matrix, train=False)``.
 
-All of them are layers Z -> Z W + b with a nonlinearity between, and differ in where the
-propagation matrix A enters. It is an argument, so that the same weights can be used on
-another graph; without it nothing propagates. x is dense, or sparse of the kind that
-``sparse.prepare`` makes, which bags of words should be, or a ``jraph.GraphsTuple`` that
-brings its own A, as in ``graph.to_jraph``, along a slower path. The bias is added after
-the aggregation, A Z W + b, as in the paper's runs.
+All are layers Z -> Z W + b with a nonlinearity between, and differ in where the
+propagation matrix A enters. A is an argument, so the same weights apply to another
+graph; without it nothing propagates. The bias is added after the aggregation,
+A Z W + b, as in the paper's runs. x is dense, sparse (``sparse.prepare``, the faster
+choice for bags of words), or a ``jraph.GraphsTuple`` with its own A (slower).
 
-Parameterizations: "standard", drawn as ``initialization`` says; or "ntk", all entries
-N(0, 1), of the networks whose kernel is ``gntk.gcn``: weights times sqrt(gain / m),
-except the first layer's, which are taken as they are, and biases times ``bias_std``.
+Parameterizations: "standard", sampled by ``initialization``; "ntk", all entries
+N(0, 1), the networks of the kernel ``gntk.gcn``: weights times sqrt(gain / m), except
+those of the first layer, and biases times ``bias_std``.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from gnnrp import sparse
-from gnnrp.models._dropout import dropped, kept
-from gnnrp.models._layers import INITIALIZATIONS, Inputs, Linear, read
+from gnnrp.models._dropout import apply_mask, sample_mask
+from gnnrp.models._layers import INITIALIZATIONS, Inputs, Linear, parse_inputs
 from gnnrp.runtime import checks
 from gnnrp.types import Layer, LinearMap
 
@@ -30,19 +29,18 @@ JUMPS = ("concatenate", "max")
 
 
 class MLP(nn.Module):
-    """A network that sees no graph; the base of all others.
+    """A multilayer perceptron, and the base class of all networks.
 
     Attributes:
         num_classes: c, outputs.
         width: m of the hidden layers.
         depth: L, weight matrices.
-        use_bias: whether layers have one.
-        activation_fn: between layers, elementwise; none follows the last.
-        dropout: share of each layer's inputs set to zero while training, in [0, 1).
+        use_bias: add b in each layer.
+        activation_fn: elementwise, between layers.
+        dropout: share of each layer's inputs set to zero in training, in [0, 1).
         parameterization: "standard" or "ntk".
-        initialization: of the standard one: "uniform" (bound fan-in^-1/2, weights and
-            biases, the usual default of frameworks and the paper's), "glorot" (uniform,
-            biases 0) or "he" (normal, biases 0).
+        initialization: of "standard": "uniform" (weights and biases, bound fan-in^-1/2,
+            as in the paper), "glorot" (uniform, biases 0) or "he" (normal, biases 0).
         gain: c_σ of the NTK parameterization, 1 / E[φ(z)^2]: 2 for ReLU.
         bias_std: β of the NTK parameterization.
     """
@@ -59,11 +57,11 @@ class MLP(nn.Module):
     bias_std: float = 1.0
 
     def setup(self) -> None:
-        """Lay out the layers.
+        """Create the layers.
 
         Raises:
-            ValueError: an attribute out of its range.
-            TypeError: an activation that is no function.
+            ValueError: an attribute is out of range.
+            TypeError: ``activation_fn`` is not a function.
         """
         for name in ("num_classes", "width", "depth"):
             checks.count(name, getattr(self, name), 1)
@@ -84,21 +82,21 @@ class MLP(nn.Module):
 
         Args:
             x: inputs.
-            matrix: A, which an MLP ignores.
-            train: drop inputs, which needs ``rngs={"dropout": key}``.
+            matrix: A; an MLP ignores it.
+            train: apply dropout, which needs ``rngs={"dropout": key}``.
         """
-        return self._logits(*read(x, matrix), train)
+        return self._logits(*parse_inputs(x, matrix), train)
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         del matrix
         return self._chain(x, None, train)
 
     def scales(self, number: int) -> tuple[float, float]:
-        """Return what the weights and the bias of a layer are multiplied by."""
+        """Return the factors of the weights and of the bias of a layer."""
         if self.parameterization == "standard":
             return 1.0, 1.0
         last = number == self.depth - 1
-        fan_in = self._last_inputs() if last else self.width
+        fan_in = self._last_width() if last else self.width
         return (self.gain / fan_in) ** 0.5 if number > 0 else 1.0, self.bias_std
 
     def _layer(self, number: int) -> Linear:
@@ -111,21 +109,21 @@ class MLP(nn.Module):
             *self.scales(number),
         )
 
-    def _last_inputs(self) -> int:
+    def _last_width(self) -> int:
         return self.width
 
     def _chain(self, z: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         for number, layer in enumerate(self.layers):
             z = self.activation_fn(z) if number > 0 else z
-            z = layer(self._dropped(z, train), matrix)
+            z = layer(self._dropout(z, train), matrix)
         return z
 
-    def _dropped(self, z: Any, train: bool) -> Any:
+    def _dropout(self, z: Any, train: bool) -> Any:
         if self.dropout == 0 or not train:
             return z
         shape = z.data.shape if isinstance(z, sparse.Matrix) else z.shape
-        share = 1 - self.dropout
-        return dropped(z, kept(self.make_rng("dropout"), share, shape), share)
+        mask = sample_mask(self.make_rng("dropout"), 1 - self.dropout, shape)
+        return apply_mask(z, mask, 1 - self.dropout)
 
 
 class GCN(MLP):
@@ -149,9 +147,7 @@ class PMLP(MLP):
 
 
 class Decoupled(MLP):
-    """A^K MLP(X).
-
-    With one layer it is SGC, the linear GNN A^K X W + b but for the place of its bias.
+    """A^K MLP(X); with one layer A^K (X W + b), SGC but for the place of the bias.
 
     Attributes:
         power: K.
@@ -188,7 +184,7 @@ class APPNP(MLP):
     """An MLP, then Z <- (1 - α) A Z + α MLP(X) (Gasteiger et al. 2019).
 
     Attributes:
-        power: how often.
+        power: number of iterations.
         alpha: α, the restart, in [0, 1].
     """
 
@@ -207,7 +203,7 @@ class APPNP(MLP):
 
 
 class JKNet(MLP):
-    """A GCN whose last layer, without A, sees all hidden ones (Xu et al. 2018).
+    """A GCN whose last layer, without A, reads all hidden layers (Xu et al. 2018).
 
     Attributes:
         jump: "concatenate" or "max".
@@ -218,19 +214,19 @@ class JKNet(MLP):
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         checks.one_of("jump", self.jump, JUMPS)
         if self.depth < 2:
-            msg = f"JKNet needs a hidden layer, so depth 2 or more, got {self.depth}"
+            msg = f"JKNet needs a hidden layer, depth 2 or more, got {self.depth}"
             raise ValueError(msg)
         hidden = []
         for layer in self.layers[:-1]:
-            x = self.activation_fn(layer(self._dropped(x, train), matrix))
+            x = self.activation_fn(layer(self._dropout(x, train), matrix))
             hidden.append(x)
         if self.jump == "max":
             joined = jnp.max(jnp.stack(hidden), axis=0)
         else:
             joined = jnp.concatenate(hidden, axis=1)
-        return self.layers[-1](self._dropped(joined, train), None)
+        return self.layers[-1](self._dropout(joined, train), None)
 
-    def _last_inputs(self) -> int:
+    def _last_width(self) -> int:
         return self.width * (self.depth - 1 if self.jump == "concatenate" else 1)
 
 
@@ -238,31 +234,31 @@ def layers(network: MLP, params: Any) -> tuple[Layer, ...]:
     """Return W and b of each layer as the forward pass uses them, with their scales.
 
     Args:
-        network: any of this module's.
+        network: of this module.
         params: from ``network.init``.
 
     Raises:
-        ValueError: parameters of another network.
-        TypeError: no network.
+        ValueError: the parameters are of another network.
+        TypeError: ``network`` is not a network.
     """
     checks.instance("network", network, MLP, "such as gnn.GCN(num_classes)")
-    found = []
     expected = {f"layers_{number}" for number in range(network.depth)}
     names = {"weights", "bias"} if network.use_bias else {"weights"}
-    given = params.get("params", {}) if isinstance(params, Mapping) else {}
-    if given.keys() != expected or any(part.keys() != names for part in given.values()):
+    parts = params.get("params", {}) if isinstance(params, Mapping) else {}
+    if parts.keys() != expected or any(part.keys() != names for part in parts.values()):
         msg = (
             f"the parameters are not of {type(network).__name__} with depth "
             f"{network.depth} and use_bias={network.use_bias}"
         )
         raise ValueError(msg)
+    result = []
     for number in range(network.depth):
-        held = given[f"layers_{number}"]
-        W = held["weights"]
+        part = parts[f"layers_{number}"]
+        W = part["weights"]
         scales = tuple(jnp.asarray(scale, W.dtype) for scale in network.scales(number))
-        b = held["bias"] * scales[1] if network.use_bias else None
-        found.append(Layer(W * scales[0], b, *scales))
-    return tuple(found)
+        b = part["bias"] * scales[1] if network.use_bias else None
+        result.append(Layer(W * scales[0], b, *scales))
+    return tuple(result)
 
 
 def _hops(matrix: LinearMap | None, z: jax.Array, power: int) -> jax.Array:

@@ -1,4 +1,8 @@
-"""What training minimizes, and by which rule, as is usual in the field."""
+"""Losses of node predictions, and optimizers with weight decay.
+
+The losses raise ValueError if targets and logits differ in shape or the mask does not
+fit, and TypeError if the mask is not boolean.
+"""
 
 import functools
 from collections.abc import Callable
@@ -20,11 +24,7 @@ def cross_entropy(
 ) -> Float[Array, ""]:
     """Return the mean over the masked nodes of -Σ_k Y_ik log softmax(F_i)_k.
 
-    What the mask leaves out plays no part, NaN neither.
-
-    Raises:
-        ValueError: targets or a mask of another shape than the logits'.
-        TypeError: a mask that is not boolean.
+    Nodes outside of the mask do not contribute, even if they hold NaN.
     """
     logits, targets, mask = _masked(logits, targets, mask)
     losses = -jnp.sum(targets * jax.nn.log_softmax(logits, axis=1), axis=1)
@@ -36,11 +36,7 @@ def squared(
 ) -> Float[Array, ""]:
     """Return the mean over the masked nodes of |F_i - Y_i|^2 / 2.
 
-    A step η of its gradient is a step η / n_l of the paper's, which sums over nodes.
-
-    Raises:
-        ValueError: targets or a mask of another shape than the logits'.
-        TypeError: a mask that is not boolean.
+    The paper's loss sums over nodes: a step η here is a step η / n_l there.
     """
     logits, targets, mask = _masked(logits, targets, mask)
     return _mean(jnp.sum((logits - targets) ** 2, axis=1) / 2, mask)
@@ -49,19 +45,12 @@ def squared(
 def binary(
     logits: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
 ) -> Float[Array, ""]:
-    """Return the mean binary cross-entropy of the masked nodes' known tasks.
-
-    Targets are 1, 0, or NaN where unknown, which are left out.
-
-    Raises:
-        ValueError: targets or a mask of another shape than the logits'.
-        TypeError: a mask that is not boolean.
-    """
+    """Return the mean binary cross-entropy of targets 1 and 0, leaving NaN out."""
     logits, targets, mask = _masked(logits, targets, mask)
-    known = mask[:, None] & jnp.isfinite(targets)
-    targets = jnp.where(known, targets, 0)
+    observed = mask[:, None] & jnp.isfinite(targets)
+    targets = jnp.where(observed, targets, 0)
     losses = jax.nn.softplus(logits) - targets * logits  # -log p(y), never infinite
-    return _mean(losses, known)
+    return _mean(losses, observed)
 
 
 def sgd(
@@ -72,87 +61,81 @@ def sgd(
 ) -> optax.GradientTransformation:
     """Return (heavy-ball) gradient descent; the decay λ W is added to the gradient.
 
-    Equal settings give the same object, so that training is compiled once for them.
+    Equal settings return the same object, so that training compiles once for them.
 
     Args:
         learning_rate: η, or a schedule of it.
-        momentum: 0.9 in the paper's figures.
-        weight_decay: λ, of weights only, not of biases; 5e-4 in the paper's figures.
+        momentum: in [0, 1]; 0.9 in the paper's figures.
+        weight_decay: λ in [0, 1], of weights and not of biases; 5e-4 in the figures.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of range.
     """
     checks.inside("momentum", momentum, 0, 1)
-    return _built(_sgd, learning_rate, weight_decay, float(momentum))
+    momentum = float(momentum)
+    return _with_decay(optax.sgd, learning_rate, weight_decay, momentum or None)
 
 
 def adam(
     learning_rate: optax.ScalarOrSchedule, *, weight_decay: float = 0.0
 ) -> optax.GradientTransformation:
-    """Return Adam; the decay λ W is added to the gradient, as in most GNN code.
+    """Return Adam; the decay λ W is added to the gradient, unlike in ``optax.adamw``.
 
     Args:
         learning_rate: η, or a schedule of it.
-        weight_decay: λ, of weights only. ``optax.adamw`` decays apart from Adam.
+        weight_decay: λ in [0, 1], of weights and not of biases.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of range.
     """
-    return _built(_adam, learning_rate, weight_decay)
+    return _with_decay(optax.adam, learning_rate, weight_decay)
 
 
 def are_weights(params: Any) -> Any:
-    """Return which parameters are matrices, so not biases."""
+    """Return a tree of flags, true for weight matrices and false for biases."""
     return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
-def _built(build: Callable, learning_rate: Any, decay: float, *more: float) -> Any:
-    checks.inside("weight_decay", decay, 0, 1)
-    decay = float(decay)
-    if callable(learning_rate) or isinstance(learning_rate, jax.Array):
-        return build(learning_rate, decay, *more)
-    checks.positive("learning_rate", learning_rate)
-    return _once(build, float(learning_rate), decay, *more)
-
-
-@functools.cache
-def _once(build: Callable, *settings: float) -> optax.GradientTransformation:
-    return build(*settings)
-
-
-def _sgd(
-    learning_rate: Any, decay: float, momentum: float
+def _with_decay(
+    optimizer: Callable, learning_rate: Any, weight_decay: float, *settings: Any
 ) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.add_decayed_weights(decay, mask=are_weights),
-        optax.sgd(learning_rate, momentum=momentum or None),
+    checks.inside("weight_decay", weight_decay, 0, 1)
+    if callable(learning_rate) or isinstance(learning_rate, jax.Array):
+        return _chain(optimizer, learning_rate, weight_decay, *settings)
+    checks.positive("learning_rate", learning_rate)
+    return _cached_chain(
+        optimizer, float(learning_rate), float(weight_decay), *settings
     )
 
 
-def _adam(learning_rate: Any, decay: float) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.add_decayed_weights(decay, mask=are_weights), optax.adam(learning_rate)
-    )
+def _chain(
+    optimizer: Callable, learning_rate: Any, weight_decay: float, *settings: Any
+) -> optax.GradientTransformation:
+    decay = optax.add_decayed_weights(weight_decay, mask=are_weights)
+    return optax.chain(decay, optimizer(learning_rate, *settings))
+
+
+_cached_chain = functools.cache(_chain)
 
 
 def _masked(
     logits: jax.Array, targets: jax.Array, mask: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return all, with zeros where the mask is false: a gradient is finite there.
+    """Validate, and set the rows outside of the mask to zero for finite gradients.
 
     Raises:
-        ValueError: other shapes.
+        ValueError: logits and targets differ in shape.
     """
     checks.plain("targets", targets)
     if jnp.shape(targets) != logits.shape:
         msg = (
             f"targets must have shape {logits.shape}, as the logits, got "
-            f"{jnp.shape(targets)}; jax.nn.one_hot(labels, c) makes them of labels"
+            f"{jnp.shape(targets)}; use jax.nn.one_hot(labels, c) for labels"
         )
         raise ValueError(msg)
     mask = jnp.asarray(checks.mask("the mask", mask, len(logits)))
-    kept = mask[:, None]
-    return jnp.where(kept, logits, 0), jnp.where(kept, targets, 0), mask
+    rows = mask[:, None]
+    return jnp.where(rows, logits, 0), jnp.where(rows, targets, 0), mask
 
 
 def _mean(losses: jax.Array, mask: jax.Array) -> jax.Array:

@@ -1,1 +1,1 @@
-"""The studies behind the commands, their presets, baselines, records and tables."""
+"""Studies from data set to record: the work of the three commands."""

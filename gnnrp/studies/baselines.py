@@ -1,7 +1,6 @@
-"""What RP is compared with: majority class, label propagation, RP without features."""
+"""Baselines of RP: majority class, label propagation, RP without features."""
 
 import functools
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,20 +13,21 @@ from gnnrp import sparse
 from gnnrp.propagation import label, residual, similarity
 from gnnrp.propagation.problem import Problem, as_split, judge, make_problem
 from gnnrp.runtime import checks, memory, peaks, tracing
+from gnnrp.runtime.options import Options
 from gnnrp.types import MetricFn, Split
 
 LP_ITERATIONS = (*range(1, 11), 20, 50)
-LP_ALPHA = 0.9  # of the converged form
+LP_ALPHA = 0.9  # of the limit
 _PLAIN_STEPS = 100
 
 
-class Line(NamedTuple):
-    """A baseline's score on each split."""
+class Baseline(NamedTuple):
+    """Scores of a baseline on each split."""
 
     val: Float[np.ndarray, " s"]
     test: Float[np.ndarray, " s"]
     settings: dict[str, Any]
-    grid: dict[str, float]  # mean test score of every setting tried
+    grid: dict[str, float]  # mean test score of every setting
 
 
 def run(
@@ -37,18 +37,17 @@ def run(
     *,
     metric: MetricFn,
     with_plain: bool,
-    max_bytes: int | None = None,
-    callback: Callable[[int, int], None] | None = None,
-) -> dict[str, Line]:
-    """Return the baselines by name: "majority", "lp" and, asked for, plain "rp".
+    options: Options = Options(),
+) -> dict[str, Baseline]:
+    """Return the baselines by name: "majority", "lp" and, if requested, plain "rp".
 
-    Label propagation takes k in 1..10, 20, 50 at α = 1, or runs to its end at α = 0.9,
-    whichever has the best mean validation score. Plain RP starts from the best k <= 10:
-    S = A^k, η = 1, 100 steps, whose first step is label propagation.
+    Label propagation takes the best mean validation score of k = 1..10, 20, 50
+    iterations at α = 1 and of the limit at α = 0.9. Plain RP, S = A^k, takes the best
+    k <= 10, η = 1 and 100 steps: its first step is label propagation.
 
     Raises:
-        ValueError: targets or masks that do not fit.
-        TypeError: what is no linear map, or no split.
+        ValueError: targets or masks that do not match.
+        TypeError: ``matrix`` is not a linear map, or ``splits`` not a split.
 
     Source: Proposition 3.1.
     """
@@ -56,26 +55,22 @@ def run(
     splits = as_split(splits)
     problem = make_problem(targets, splits)
     metric = tracing.as_static(metric)
-    lines = {
-        "majority": _majority(problem, metric),
-        "lp": _lp(matrix, problem, metric, callback),
-    }
+    lp, by_val = _label_propagation(matrix, problem, metric, options)
+    result = {"majority": _majority(problem, metric), "lp": lp}
     if with_plain:
-        by_val = lines["lp"].settings.pop("val_by_iterations")
         power = 1 + int(np.argmax(by_val[:10]))
-        (found,) = residual.run_all(  # a baseline warns of nothing
+        (found,) = residual.run_all(  # without the warnings of ``residual.run``
             similarity.Power(matrix, power),
             targets,
             splits,
             step_sizes=[1.0],
             num_steps=_PLAIN_STEPS,
             metric=metric,
-            max_bytes=max_bytes,
+            max_bytes=options.max_bytes,
         )
-        chosen = {"power": power, "step_size": 1.0, "num_steps": _PLAIN_STEPS}
-        lines["rp"] = Line(found.best_val, found.best_test, chosen, {})
-    lines["lp"].settings.pop("val_by_iterations", None)
-    return lines
+        settings = {"power": power, "step_size": 1.0, "num_steps": _PLAIN_STEPS}
+        result["rp"] = Baseline(found.best_val, found.best_test, settings, {})
+    return result
 
 
 def check_memory(
@@ -83,16 +78,16 @@ def check_memory(
     splits: Split,
     max_bytes: int | None = None,
 ) -> None:
-    """Refuse splits whose label propagation would not fit, all of them at once.
+    """Check that label propagation of all splits at once fits in memory.
 
     Args:
-        targets: Y, or its shape alone, before it is allocated.
-        splits: all of them.
-        max_bytes: see ``runtime.memory.room``.
+        targets: Y, or its shape alone.
+        splits: of the run.
+        max_bytes: limit; that of the machine by default.
 
     Raises:
-        ValueError: it would not.
-        TypeError: no split.
+        ValueError: it does not fit.
+        TypeError: ``splits`` is not a split.
     """
     train, val, test = map(np.atleast_2d, as_split(splits))
     sizes = peaks.Sizes(
@@ -111,48 +106,45 @@ def check_memory(
     )
 
 
-def _majority(problem: Problem, metric: MetricFn) -> Line:
-    """Score every node by the share of each class among the training nodes."""
+def _majority(problem: Problem, metric: MetricFn) -> Baseline:
+    """Score every node by the class frequencies of the training nodes."""
     train = problem.train.astype(problem.targets.dtype)
     shares = (train @ problem.targets) / train.sum(axis=1, keepdims=True)
     scores = np.broadcast_to(shares, (problem.targets.shape[0], *shares.shape))
     val, test = judge(problem, jnp.asarray(scores), metric=metric)
-    return Line(val, test, {}, {})
+    return Baseline(val, test, {}, {})
 
 
-def _lp(
-    matrix: sparse.Matrix,
-    problem: Problem,
-    metric: MetricFn,
-    callback: Callable[[int, int], None] | None,
-) -> Line:
+def _label_propagation(
+    matrix: sparse.Matrix, problem: Problem, metric: MetricFn, options: Options
+) -> tuple[Baseline, Float[np.ndarray, " k"]]:
+    """Return the best label propagation, and the mean validation scores of all."""
     num_nodes, num_classes = problem.targets.shape
     mask = problem.train.T[:, :, None]
     start = np.where(mask, problem.targets[:, None, :], 0).reshape(num_nodes, -1)
     device = jax.device_put(problem)
 
-    def scores_of(flat: Array) -> Float[np.ndarray, "2 s"]:
+    def score(flat: Array) -> Float[np.ndarray, "2 s"]:
         scores = flat.reshape(num_nodes, -1, num_classes)
         return judge(device, scores, metric=metric)
 
-    current, tried = jnp.array(start), {}
-    for done, k in pairwise((0, *LP_ITERATIONS)):
-        current = _hops(matrix, current, num_iterations=k - done)
-        tried[str(k)] = scores_of(current)
-        if callback:
-            callback(k, max(LP_ITERATIONS) + 1)
-    tried["inf"] = scores_of(_limit(matrix, start))
-    val = np.array([np.mean(curve[0]) for curve in tried.values()])
-    best = list(tried)[int(np.argmax(val))]
-    chosen: dict[str, Any] = {
-        "num_iterations": None if best == "inf" else int(best),
-        "alpha": LP_ALPHA if best == "inf" else 1.0,
-        "val_by_iterations": val,
+    current, scores = jnp.array(start), {}
+    for previous, k in pairwise((0, *LP_ITERATIONS)):
+        current = _propagate(matrix, current, num_iterations=k - previous)
+        scores[str(k)] = score(current)
+        options.report("baselines", k, max(LP_ITERATIONS) + 1)
+    scores["inf"] = score(_limit(matrix, start))
+    by_val = np.array([np.mean(val) for val, _ in scores.values()])
+    best = list(scores)[int(np.argmax(by_val))]
+    is_limit = best == "inf"
+    settings = {
+        "num_iterations": None if is_limit else int(best),
+        "alpha": LP_ALPHA if is_limit else 1.0,
     }
-    grid = {k: float(np.mean(curve[1])) for k, curve in tried.items()}
-    val, test = tried[best]
-    return Line(val, test, chosen, grid)
+    grid = {k: float(np.mean(test)) for k, (_, test) in scores.items()}
+    val, test = scores[best]
+    return Baseline(val, test, settings, grid), by_val
 
 
-_hops = jax.jit(label.propagate, static_argnames="num_iterations")
+_propagate = jax.jit(label.propagate, static_argnames="num_iterations")
 _limit = jax.jit(functools.partial(label.limit, alpha=LP_ALPHA, tolerance=1e-4))

@@ -1,16 +1,14 @@
-"""The tangent kernel of a GCN while it trains, on many graphs at the same weights."""
+"""The tangent kernel of a GCN in training, on many graphs with the same weights."""
 
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import scipy.sparse
 
 from gnnrp import datasets, graph, metrics, sparse
@@ -18,15 +16,12 @@ from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features
 from gnnrp.kernels.ntk import structured
 from gnnrp.models import gnn, objectives, training
-from gnnrp.runtime import checkpoints, checks, fingerprint, memory
+from gnnrp.runtime import checkpoints, checks, fingerprint
 from gnnrp.runtime.options import Options
-from gnnrp.studies import _graphs, records
-
-Progress = Callable[[str, int, int], None]
-"""(what, done, total), called now and then."""
+from gnnrp.studies import _graphs, _tracking_rows, records
 
 DENSE = 0.2
-"""Share of entries from which features are taken as dense ones."""
+"""Share of nonzero features from which they are stored densely."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +66,7 @@ class NTKSettings:
     def __post_init__(self) -> None:
         """Validate the settings."""
         checks.positive("learning_rate", self.learning_rate)
-        checks.count("num_steps", self.num_steps, 1, training.MOST_STEPS)
+        checks.count("num_steps", self.num_steps, 1, training.MAX_STEPS)
         checks.count("width", self.width, 1)
         checks.count("depth", self.depth, 1, structured.DEEPEST)
         checks.inside("momentum", self.momentum, 0, 1)
@@ -88,7 +83,7 @@ PAPER: dict[str, NTKSettings] = {
     "texas": NTKSettings(3e-4, 20_000),
     "sbm": NTKSettings(5e-5, 20_000),
 }
-"""App. D.2; other sets are trained as Cora is, or Texas if they are heterophilous."""
+"""App. D.2. Other sets are trained like Cora, the small web graphs like Texas."""
 
 
 def settings(name: str) -> NTKSettings:
@@ -98,8 +93,8 @@ def settings(name: str) -> NTKSettings:
         ValueError: unknown name.
     """
     checks.one_of("dataset", name, datasets.names())
-    near = "texas" if name in {"cornell", "wisconsin"} else "cora"
-    return PAPER.get(name, PAPER[near])
+    nearest = "texas" if name in {"cornell", "wisconsin"} else "cora"
+    return PAPER.get(name, PAPER[nearest])
 
 
 def run(
@@ -111,10 +106,10 @@ def run(
 ) -> dict[str, Any]:
     """Train a GCN and track its kernel; return the record.
 
-    On a data set it is trained on its graph and the kernel taken on thinned ones,
-    against A^{2L} of the whole; in a synthetic family it is trained without a graph
-    (PMLP) and the kernel taken on mixtures of homophilic and heterophilic edges, each
-    against its own A^{2L}. All alignments are centered.
+    A data set is trained on its graph, and the kernel is computed on thinned graphs and
+    compared with A^{2L} of the whole one. A synthetic family is trained without a graph
+    (PMLP), and the kernel is computed on mixtures of homophilic and heterophilic edges
+    and compared with A^{2L} of each. All alignments are centered.
 
     Args:
         dataset: see ``datasets.load``; its first split is used. Without features,
@@ -122,62 +117,57 @@ def run(
         settings: see ``settings`` for the paper's.
         options: the folder also holds ``tracking.jsonl``, a line per evaluation, which
             is rewritten from the checkpoint and never read.
-        family: of synthetic graphs with the nodes, features and labels of the data set,
-            from a homophilic share in [0, 1]; makes the run a synthetic one.
+        family: from a homophilic share in [0, 1] to a synthetic graph with the nodes,
+            features and labels of the data set.
 
     Raises:
-        ValueError: a data set of several tasks; kernels or training that do not fit; a
-            folder of another run.
-        TypeError: no data set, no settings.
+        ValueError: a data set of several tasks; kernels or training that do not fit in
+            memory; a checkpoint of another run.
+        TypeError: not a data set, or not settings.
 
     Source: Section 6, App. D.2.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     checks.instance("settings", settings, NTKSettings, "NTKSettings() makes one")
-    began = time.perf_counter()
-    folder = None if options.folder is None else Path(options.folder)
-    if folder is not None:
-        checkpoints.prepare(folder)  # before hours are spent
-    subject = _prepare(dataset, settings, family, options.max_bytes)
-    kept = (folder, options.checkpoint_seconds)
-    rows, diverged = _followed(subject, dataset.name, settings, kept, options.progress)
-    graphs, synthetic = subject.graphs, family is not None
+    start = time.perf_counter()
+    if options.folder is not None:
+        checkpoints.prepare(Path(options.folder))  # fails early if it is not writable
+    setup = _set_up(dataset, settings, family, options.max_bytes)
+    rows, diverged = _track(setup, dataset.name, settings, options)
+    claims = {}  # a diverged run supports none
+    if diverged is None:
+        claims = _tracking_rows.claims(
+            rows,
+            setup.graphs,
+            synthetic=family is not None,
+            num_test=int(setup.splits["test"].sum()),
+        )
     return {
         "dataset": dataset.name,
         "method": "ntk",
         "settings": dataclasses.asdict(settings),
-        "synthetic": synthetic,
+        "synthetic": family is not None,
         "graphs": [
-            {"kept": g.kept, "homophily": round(g.homophily, 6)} for g in graphs
+            {"kept": one.kept, "homophily": round(one.homophily, 6)}
+            for one in setup.graphs
         ],
         "rows": rows,
-        "claims": {}  # of a diverged run nothing can be told
-        if diverged is not None
-        else _graphs.claims(
-            rows,
-            graphs,
-            synthetic=synthetic,
-            num_test=int(subject.splits["test"].sum()),
-        ),
+        "claims": claims,
         "diverged": diverged,
-        "seconds": {"run": round(time.perf_counter() - began, 4)},
-        "peak_memory_bytes": memory.peak(),
-        "device": str(jax.devices()[0].device_kind),
-        "dtype": str(subject.data.targets.dtype),
-        "versions": records.versions(),
-        "commit": records.commit(),
-        "files": dataset.files,
+        "seconds": {"run": round(time.perf_counter() - start, 4)},
+        **records.provenance(dataset, setup.data.targets.dtype),
     }
 
 
 def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
-    """Return features as networks take them, sparse or dense; or one-hot ones.
+    """Return the features as inputs of a network, sparse or dense; one-hot without.
 
-    A dense product, and dropout of dense inputs, is faster from ``DENSE`` on.
+    From the share ``DENSE`` of nonzeros on, a dense product and dropout of dense inputs
+    are faster.
 
     Args:
         dataset: see ``datasets.load``.
-        row_normalize: less their minimum, each row over max(its sum, 1).
+        row_normalize: subtract the minimum, and divide each row by max(its sum, 1).
     """
     x: Any = dataset.features
     if x is None:
@@ -192,43 +182,49 @@ def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
     return jnp.asarray(x, dtype)
 
 
-class _Subject(NamedTuple):
-    """What is trained and looked at."""
-
+class _Setup(NamedTuple):
     rule: training.Rule
     data: training.Data
     graphs: list[_graphs.Graph]
     ideal: alignment.Factor  # of the labels
-    splits: dict[str, jax.Array]  # masks of the first one
+    splits: dict[str, jax.Array]  # masks of the first split
 
 
-def _prepare(
+def _set_up(
     dataset: Dataset,
     settings: NTKSettings,
     family: _graphs.Family | None,
     max_bytes: int | None,
-) -> _Subject:
-    """Lay out the data and all graphs.
+) -> _Setup:
+    """Prepare network, data and graphs.
 
     Raises:
-        ValueError: several tasks a node; kernels that do not fit.
+        ValueError: several tasks per node, or kernels that do not fit in memory.
     """
     if dataset.labels.ndim != 1:
         msg = f"{dataset.name} has several tasks a node; tracking needs one label"
         raise ValueError(msg)
     synthetic = family is not None
+    optimizer = objectives.sgd(
+        settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
     network = gnn.GCN(dataset.num_classes, settings.width, settings.depth)
-    rule = training.Rule(network, _optimizer(settings))
-    hold = _graphs.fits(
+    rule = training.Rule(network, optimizer)
+    hold = _graphs.check_memory(
         dataset, rule, settings.num_graphs, max_bytes, synthetic=synthetic
     )
     x = inputs(dataset, row_normalize=settings.row_normalize)
-    kept = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]
-    raw = _graphs.raw_graphs(
-        dataset, kept, family=family, seed=settings.seed, manner=settings.manner
-    )
     graphs = _graphs.build(
-        raw, kept, dataset, x, depth=settings.depth, synthetic=synthetic, hold=hold
+        dataset,
+        x,
+        settings.num_graphs,
+        depth=settings.depth,
+        family=family,
+        seed=settings.seed,
+        manner=settings.manner,
+        hold=hold,
     )
     ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
     splits = {
@@ -238,64 +234,57 @@ def _prepare(
     data = training.Data(
         x,
         None if synthetic else graphs[0].matrix,
-        ideal.phi.astype(jnp.zeros(0).dtype),  # one-hot, whatever the set's metric is
+        ideal.phi.astype(jnp.zeros(0).dtype),  # one-hot, for any metric of the set
         splits["train"],
     )
-    return _Subject(rule, data, graphs, ideal, splits)
+    return _Setup(rule, data, graphs, ideal, splits)
 
 
-def _optimizer(settings: NTKSettings) -> optax.GradientTransformation:
-    return objectives.sgd(
-        settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-    )
-
-
-def _followed(
-    subject: _Subject,
-    name: str,
-    settings: NTKSettings,
-    kept: tuple[Path | None, float],
-    progress: Progress | None,
+def _track(
+    setup: _Setup, name: str, settings: NTKSettings, options: Options
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """Train, with looks between; return the rows, and the step that diverged."""
-    folder, seconds = kept
-    states = None if folder is None else folder / "checkpoints"
+    """Train, and evaluate now and then; return the rows, and the step of divergence."""
+    folder = options.folder and Path(options.folder)
     journal = checkpoints.Journal(
         folder and folder / "tracking.jsonl",
-        functools.partial(_fault, subject, settings),
+        functools.partial(_find_fault, setup, settings),
     )
 
-    def look(t: int, params: Any) -> None:
-        journal.append(_look(subject, settings.reduce, t, params, progress))
+    def evaluate(t: int, params: Any) -> None:
+        graphs = []
+        for number, one in enumerate(setup.graphs):
+            options.report(f"kernels at step {t}", number, len(setup.graphs))
+            graphs.append(_entry(setup, settings.reduce, params, one))
+        journal.append({"step": t, "graphs": graphs})
 
-    asked = dataclasses.asdict(settings) | {
+    identity = dataclasses.asdict(settings) | {
         "dataset": name,
         "optimizer": "sgd",  # with the settings above
         "graphs and splits": fingerprint.digest(
-            [one.matrix for one in subject.graphs], subject.splits, subject.ideal
+            [one.matrix for one in setup.graphs], setup.splits, setup.ideal
         ),
     }
-    del asked["num_steps"]  # a finished run may be gone on with
+    del identity["num_steps"]  # a finished run can be extended
     result = training.run(
-        subject.rule,
-        subject.data,
+        setup.rule,
+        setup.data,
         jax.random.key(settings.seed),
         num_steps=settings.num_steps,
         every=settings.every,
-        callback=look,
-        folder=states,
-        settings=asked,
-        checkpoint_seconds=seconds,
-        progress=progress,
+        callback=evaluate,
+        options=dataclasses.replace(
+            options,
+            folder=folder and folder / "checkpoints",
+            metadata={**options.metadata, **identity},
+            max_bytes=None,  # checked in ``_set_up``, before the graphs were built
+        ),
         journal=journal,
     )
     return journal.rows, None if result.diverged < 0 else int(result.diverged)
 
 
 @functools.partial(jax.jit, static_argnames=("network", "reduce"))
-def _measured(network, params, data, one, ideal, splits, *, reduce):
+def _evaluate(network, params, data, one, ideal, splits, *, reduce):
     theta = structured.gcn(
         gnn.layers(network, params), data.x, one.matrix, reduce=reduce, gram=one.gram
     )
@@ -311,40 +300,31 @@ def _measured(network, params, data, one, ideal, splits, *, reduce):
     }
 
 
-def _look(
-    subject: _Subject, reduce: str, t: int, params: Any, progress: Progress | None
-) -> dict[str, Any]:
-    """Return a row: what the network and its kernel are on each graph."""
-    row = []
-    for number, one in enumerate(subject.graphs):
-        if progress:
-            progress(f"kernels at step {t}", number, len(subject.graphs))
-        row.append(_entry(subject, reduce, params, one))
-    return {"step": t, "graphs": row}
-
-
 def _entry(
-    subject: _Subject, reduce: str, params: Any, one: _graphs.Graph
+    setup: _Setup, reduce: str, params: Any, one: _graphs.Graph
 ) -> dict[str, Any]:
-    """Return what the network and its kernel are on one graph."""
-    (network, *_), data, _, ideal, splits = subject
-    theta, found = _measured(network, params, data, one, ideal, splits, reduce=reduce)
-    entry = {name: round(float(value), 6) for name, value in found.items()}
-    return entry | {"eigenvalues": _graphs.largest(np.asarray(theta))}
+    """Return scores, alignments and eigenvalues on one graph."""
+    (network, *_), data, _, ideal, splits = setup
+    theta, values = _evaluate(network, params, data, one, ideal, splits, reduce=reduce)
+    entry = {name: round(float(value), 6) for name, value in values.items()}
+    return entry | {
+        "eigenvalues": _tracking_rows.largest_eigenvalues(np.asarray(theta))
+    }
 
 
-def _fault(
-    subject: _Subject, settings: NTKSettings, t: int, rows: Any, saved: Any
+def _find_fault(
+    setup: _Setup, settings: NTKSettings, t: int, rows: Any, snapshot: Any
 ) -> str | None:
     """Return the fault of the rows of a checkpoint, or None.
 
-    There must be a row for every step at which one is due, with an entry for each
-    graph, and the last one must agree with the parameters on the first graph.
+    Every evaluation up to step t must have a row with an entry for each graph, and the
+    last row must agree with the parameters on the first graph.
     """
-    fault = _graphs.fault(rows, t, settings.every, len(subject.graphs))
+    fault = _tracking_rows.find_fault(rows, t, settings.every, len(setup.graphs))
     if fault:
         return fault
-    now = _entry(subject, settings.reduce, saved.state.params, subject.graphs[0])
-    if not _graphs.are_alike(rows[-1]["graphs"][0], now):
+    params = snapshot.state.params
+    entry = _entry(setup, settings.reduce, params, setup.graphs[0])
+    if not _tracking_rows.are_close(rows[-1]["graphs"][0], entry):
         return "its last row is not that of its parameters"
     return None

@@ -1,13 +1,16 @@
-"""The published settings of each data set, and the paper's figures beside them."""
+"""Published settings and scores of each data set."""
 
 import dataclasses
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
+
+import jax
 
 from gnnrp.kernels import features
 from gnnrp.propagation import losses, methods, residual, selection
 from gnnrp.runtime import checks
 
-MOST_HOPS = 10_000
+MAX_HOPS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +52,7 @@ class RPSettings:
     def __post_init__(self) -> None:
         """Validate the settings."""
         checks.positive("step_size", self.step_size)
-        checks.count("power", self.power, 0, MOST_HOPS)
+        checks.count("power", self.power, 0, MAX_HOPS)
         checks.inside("alpha", self.alpha, 0, 1)
         checks.count("num_steps", self.num_steps, 1, residual.MOST_STEPS)
         checks.positive("gamma", self.gamma)
@@ -63,8 +66,13 @@ class RPSettings:
         checks.one_of("method", self.method, methods.METHODS)
 
 
+def precision(name: str) -> AbstractContextManager[Any]:
+    """Return a context with float64 if it is named; a caller's float64 stays on."""
+    return jax.enable_x64(True) if name == "float64" else nullcontext()
+
+
 class Figure(NamedTuple):
-    """A published result, in percent."""
+    """A published score, in percent."""
 
     test: float
     std: float | None = None
@@ -79,16 +87,8 @@ def _generalized(
     num_steps: int,
     **more: Any,
 ) -> RPSettings:
-    return RPSettings(
-        step_size=step_size,
-        alpha=alpha,
-        power=power,
-        gamma=gamma,
-        num_steps=num_steps,
-        kernel="gaussian",
-        select="last",
-        **more,
-    )
+    more |= {"kernel": "gaussian", "gamma": gamma, "select": "last"}
+    return RPSettings(step_size, power, alpha, num_steps, **more)
 
 
 SETTINGS: dict[str, RPSettings] = {
@@ -101,21 +101,21 @@ SETTINGS: dict[str, RPSettings] = {
     "physics": _generalized(1, 1, 1, 20, 5_000, row_normalize=True),
     "roman-empire": _generalized(1, 1, 0, 1, 10_000),
     "amazon-ratings": _generalized(2, 1, 0, 1, 50_000),
-    # Nodes that stand alike in its grid tie in float64; float32's round-off ranks them.
+    # Equivalent nodes of its grid tie in float64; round-off of float32 would rank them.
     "minesweeper": _generalized(1, 1, 1, 10, 1_000, precision="float64"),
-    # Its scores end on plateaus flatter than float32's round-off, which would choose.
+    # Its scores end on plateaus flatter than the round-off of float32.
     "tolokers": _generalized(1, 0.5, 3, 10, 1_000, precision="float64"),
     "questions": _generalized(5, 1, 2, 1, 10_000),
     "arxiv": RPSettings(step_size=1, power=7, num_steps=100),
     "proteins": RPSettings(step_size=1, power=1, num_steps=100),
     "products": RPSettings(step_size=4, power=8, num_steps=100),
-    # Not the paper's: what serves the embedded graph, and the small web graphs.
+    # Not the paper's: the generated graph and the small web graphs.
     "sbm": _generalized(20, 1, 3, 0.005, 1_000),
     "texas": _generalized(1, 1, 0, 1, 1_000, row_normalize=True),
     "cornell": _generalized(1, 1, 0, 1, 1_000, row_normalize=True),
     "wisconsin": _generalized(1, 1, 0, 1, 1_000, row_normalize=True),
 }
-"""Tables 1, 4 and 5; values of the authors' scripts, some of which the text omits."""
+"""Tables 1, 4 and 5, and the authors' scripts for values that the text omits."""
 
 PUBLISHED: dict[str, Figure] = {
     "cora": Figure(82.7),
@@ -136,15 +136,15 @@ PUBLISHED: dict[str, Figure] = {
 }
 
 
-def arguments(chosen: RPSettings) -> dict[str, Any]:
-    """Return the settings as ``residual.run`` takes them, along a similarity."""
+def arguments(settings: RPSettings) -> dict[str, Any]:
+    """Return the settings as arguments of ``residual.run``."""
     return {
-        "step_size": chosen.step_size,
-        "num_steps": chosen.num_steps,
-        "residual_fn": losses.by_name(chosen.loss),
-        "method": chosen.method,
-        "select": chosen.select,
-        "patience": chosen.patience,
+        "step_size": settings.step_size,
+        "num_steps": settings.num_steps,
+        "residual_fn": losses.by_name(settings.loss),
+        "method": settings.method,
+        "select": settings.select,
+        "patience": settings.patience,
     }
 
 
@@ -152,14 +152,14 @@ def settings(name: str, *, has_features: bool = True) -> RPSettings:
     """Return the published settings of a data set.
 
     Args:
-        name: of the set.
-        has_features: without features, a set whose preset needs them gets plain RP.
+        name: of the data set.
+        has_features: without them, settings with a kernel become those of plain RP.
 
     Raises:
         ValueError: unknown name.
     """
     checks.one_of("dataset", name, SETTINGS)
-    chosen = SETTINGS[name]
-    if chosen.kernel is not None and not has_features:
-        return RPSettings(power=max(1, chosen.power))
-    return chosen
+    published = SETTINGS[name]
+    if published.kernel is not None and not has_features:
+        return RPSettings(power=max(1, published.power))
+    return published

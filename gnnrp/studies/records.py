@@ -1,4 +1,4 @@
-"""The record of a run: one JSON object of plain numbers, with what produced them."""
+"""Records of runs: JSON objects of plain numbers, with versions, device and files."""
 
 import dataclasses
 import platform
@@ -6,46 +6,44 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from gnnrp.runtime import memory
-from gnnrp.studies.baselines import Line
+from gnnrp.studies.baselines import Baseline
 from gnnrp.studies.presets import PUBLISHED, SETTINGS, RPSettings
 
 if TYPE_CHECKING:
     from gnnrp.propagation.residual import Trajectory
 
 
-@runtime_checkable
-class Subject(Protocol):
-    """What a record tells of a data set."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def metric(self) -> str: ...  # noqa: D102
-    @property
-    def files(self) -> dict[str, str]: ...  # noqa: D102
-
-
-def make(
-    dataset: Subject,
+def from_trajectory(
+    source: Any,
     settings: RPSettings,
     trajectory: "Trajectory",
-    lines: dict[str, Line],
+    baselines: dict[str, Baseline],
     seconds: dict[str, float],
 ) -> dict[str, Any]:
-    """Return the record; scores in percent, deviations with ddof 1 over the splits."""
-    found = trajectory
-    # Beside other settings, the published figure would be no comparison.
-    as_published = SETTINGS.get(dataset.name) == settings
-    published = PUBLISHED.get(dataset.name) if as_published else None
+    """Return the record of RP; scores in percent, deviations with ddof 1 over splits.
+
+    It includes the published score only if the settings are the published ones.
+
+    Args:
+        source: data set, or its parts, with name, metric and files.
+        settings: of the run.
+        trajectory: of RP.
+        baselines: by name.
+        seconds: of the stages by name.
+    """
+    as_published = SETTINGS.get(source.name) == settings
+    published = PUBLISHED.get(source.name) if as_published else None
+    best = (trajectory.best_val, trajectory.best_test, trajectory.best_step)
+    report = trajectory.report
     return {
-        "dataset": dataset.name,
-        "metric": dataset.metric,
+        "dataset": source.name,
+        "metric": source.metric,
         "unit": "percent",
         "method": "rp" if settings.kernel is None else "generalized-rp",
         "settings": dataclasses.asdict(settings),
@@ -56,51 +54,65 @@ def make(
                 "test": percent(test),
                 "best_step": int(t),
             }
-            for i, (val, test, t) in enumerate(
-                zip(found.best_val, found.best_test, found.best_step, strict=True)
-            )
+            for i, (val, test, t) in enumerate(zip(*best, strict=True))
         ],
-        **summary(found.best_val, found.best_test),
+        **summary(trajectory.best_val, trajectory.best_test),
         "published": None if published is None else published._asdict(),
         "baselines": {
             name: {
-                **summary(line.val, line.test),
-                "settings": line.settings,
-                "test_by_iterations": {k: percent(v) for k, v in line.grid.items()},
+                **summary(each.val, each.test),
+                "settings": each.settings,
+                "test_by_iterations": {k: percent(v) for k, v in each.grid.items()},
             }
-            for name, line in lines.items()
+            for name, each in baselines.items()
         },
-        "report": _report(found),
+        "report": {
+            "solver": report.method,
+            "reason": report.reason,
+            "num_steps": report.num_steps,
+            "diverged": [bool(x) for x in report.diverged],
+            "divergences": [x and x._asdict() for x in report.divergences],
+            "relative_error": report.error,
+            "columns": report.columns,
+            "convergence": [part._asdict() for part in report.convergence or ()],
+        },
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
+        "platform": jax.default_backend(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        **provenance(source, trajectory.predictions.dtype),
+    }
+
+
+def provenance(source: Any, dtype: Any) -> dict[str, Any]:
+    """Return memory, device, type, versions, commit and files of a run."""
+    return {
         "peak_memory_bytes": memory.peak(),
         "device": str(jax.devices()[0].device_kind),
-        "platform": jax.default_backend(),
-        "dtype": str(found.predictions.dtype),
+        "dtype": str(dtype),
         "versions": versions(),
         "commit": commit(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "files": dataset.files,
+        "files": source.files,
     }
 
 
 def summary(val: np.ndarray, test: np.ndarray) -> dict[str, float | None]:
     """Return mean and deviation over the splits, in percent."""
-    out = {}
+    result = {}
     for name, values in (("val", val), ("test", test)):
         values = np.asarray(values, np.float64)
-        out[f"{name}_mean"] = percent(np.mean(values))
-        out[f"{name}_std"] = percent(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return out
+        std = percent(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        result |= {f"{name}_mean": percent(np.mean(values)), f"{name}_std": std}
+    return result
 
 
 def percent(value: Any) -> float | None:
-    """Return 100 times the value, to the digits that float32 holds; None for NaN."""
+    """Return 100 times the value, to the digits of float32; None for NaN."""
     number = float(value)
     return None if np.isnan(number) else round(100 * number, 4)
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes."""
+    """Return the versions of Python and of the numerical packages."""
     packages = ("gnnrp", "jax", "jaxlib", "numpy", "scipy")
     return {"python": platform.python_version()} | {
         name: metadata.version(name) for name in packages
@@ -108,9 +120,9 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout this package is run from, if it is one.
+    """Return the commit of the checkout of this package, None without one.
 
-    "-dirty" follows where files that git knows are not as in that commit.
+    The suffix "-dirty" marks changes of tracked files.
     """
     folder = Path(__file__).parents[2]
     if not (folder / ".git").exists():
@@ -118,22 +130,7 @@ def commit() -> str | None:
     describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     command = ["git", "-C", str(folder), *describe]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip()
-
-
-def _report(found: "Trajectory") -> dict[str, Any]:
-    report = found.report
-    convergence = report.convergence or ()
-    return {
-        "solver": report.method,
-        "reason": report.reason,
-        "num_steps": report.num_steps,
-        "diverged": [bool(x) for x in report.diverged],
-        "divergences": [x and x._asdict() for x in report.divergences],
-        "relative_error": report.error,
-        "columns": report.columns,
-        "convergence": [part._asdict() for part in convergence],
-    }
+    return process.stdout.strip()

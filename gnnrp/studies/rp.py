@@ -1,11 +1,8 @@
-"""A data set and settings in, a record of plain numbers out: what commands share."""
+"""RP and its baselines on a data set: settings in, a record of plain numbers out."""
 
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -24,15 +21,12 @@ from gnnrp.studies import baselines, presets, records
 from gnnrp.studies.presets import RPSettings
 from gnnrp.types import LinearMap, Split
 
-Progress = Callable[[str, int, int], None]
-"""(what, done, total), called now and then."""
-
 DENSE_BYTES = 6 * 2**30
-"""Of a dense kernel, at most."""
+"""Upper limit of a dense kernel."""
 
 
 class Run(NamedTuple):
-    """What a run leaves: the record, and the curves behind it."""
+    """The record of a run, and its trajectory."""
 
     record: dict[str, Any]
     trajectory: residual.Trajectory
@@ -45,69 +39,64 @@ def run(
     options: Options = Options(),
     load_seconds: float = 0.0,
 ) -> Run:
-    """Run RP and its baselines on a data set, with all its splits at once.
+    """Run RP and its baselines on all splits of a data set at once.
 
     Args:
         dataset: see ``datasets.load``.
         settings: see ``studies.presets.settings``.
         options: checkpoints of RP, memory limit and progress.
-        load_seconds: what loading took, for the record.
+        load_seconds: loading time, for the record.
 
     Raises:
-        ValueError: a feature kernel for a data set without features; what does not fit
-            the memory.
-        TypeError: no data set, no settings.
+        ValueError: a feature kernel for a data set without features, or a run that does
+            not fit in memory.
+        TypeError: not a data set, or not settings.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     checks.instance("settings", settings, RPSettings, "presets.settings makes one")
     if settings.kernel is not None and dataset.features is None:
         msg = f"{dataset.name} has no features here; use plain RP (kernel none)"
         raise ValueError(msg)
-    # Asked for, float64 holds within; a caller's own float64 is never turned off.
-    wide = jax.enable_x64(True) if settings.precision == "float64" else nullcontext()
-    with wide:
-        kept, max_bytes = (
-            (options.folder, options.checkpoint_seconds),
-            options.max_bytes,
-        )
-        return _run(dataset, settings, load_seconds, kept, max_bytes, options.progress)
+    with presets.precision(settings.precision):
+        return _run(dataset, settings, options, load_seconds)
 
 
 def _run(
-    dataset: Dataset,
-    settings: RPSettings,
-    load_seconds: float,
-    kept: tuple[Path | None, float],
-    max_bytes: int | None,
-    progress: Progress | None,
+    dataset: Dataset, settings: RPSettings, options: Options, load_seconds: float
 ) -> Run:
-    def report(what: str) -> Callable[[int, int], None] | None:
-        return functools.partial(progress, what) if progress else None
-
-    began = time.perf_counter()
+    start = time.perf_counter()
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
-    matrix, targets, flow, form = _set_up(dataset, settings, max_bytes)
-    setup = time.perf_counter() - began
-
-    began = time.perf_counter()
-    told = report("residual propagation")
-    trajectory = _propagated(flow, targets, dataset, settings, kept, max_bytes, told)
+    metric = metrics.by_name(dataset.metric)
+    matrix, targets, flow, form = _set_up(dataset, settings, options.max_bytes)
+    ready = time.perf_counter()
+    report = functools.partial(options.report, "residual propagation")
+    trajectory = residual.run(
+        flow,
+        targets,
+        dataset.splits,
+        metric=metric,
+        **presets.arguments(settings),
+        folder=options.folder,
+        made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
+        checkpoint_seconds=options.checkpoint_seconds,
+        max_bytes=options.max_bytes,
+        callback=options.progress and report,
+    )
     seconds = {
         "load": load_seconds,
-        "setup": setup,
-        "run": time.perf_counter() - began,
+        "setup": ready - start,
+        "run": time.perf_counter() - ready,
     }
-    del flow  # a dense kernel is of no more use
-    lines = baselines.run(
+    del flow  # frees a dense kernel
+    others = baselines.run(
         matrix,
         targets,
         dataset.splits,
-        metric=metrics.by_name(dataset.metric),
+        metric=metric,
         with_plain=settings.kernel is not None,
-        max_bytes=max_bytes,
-        callback=report("baselines"),
+        options=options,
     )
-    record = records.make(dataset, settings, trajectory, lines, seconds)
+    record = records.from_trajectory(dataset, settings, trajectory, others, seconds)
     record["report"]["kernel"] = form
     return Run(record, trajectory)
 
@@ -115,49 +104,28 @@ def _run(
 def _set_up(
     dataset: Dataset, settings: RPSettings, max_bytes: int | None
 ) -> tuple[sparse.Matrix, Any, LinearMap, str | None]:
-    """Return A, the targets, S, and which form its kernel has."""
-    num_edges = dataset.edges.shape[1]
+    """Return A, the targets, S, and the form of its kernel.
+
+    Raises:
+        ValueError: one of them does not fit in memory.
+    """
+    num_nodes, num_edges = dataset.num_nodes, dataset.edges.shape[1]
     memory.check(
         f"the adjacency matrix of {num_edges:,} edges",
-        peaks.adjacency(dataset.num_nodes, num_edges),
+        peaks.adjacency(num_nodes, num_edges),
         memory.room(max_bytes),
         "take a smaller graph",
     )
-    shape = dataset.num_nodes, datasets.num_targets(dataset)
+    shape = num_nodes, datasets.num_targets(dataset)
     like = jax.ShapeDtypeStruct(shape, np.float32)
     baselines.check_memory(like, dataset.splits, max_bytes)
-    matrix = sparse.prepare(
-        graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
-    )
+    matrix = sparse.prepare(graph.normalized_adjacency(dataset.edges, num_nodes))
     targets = datasets.targets(dataset)
     num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
     room = memory.room(max_bytes)
-    _check_kernel(dataset.features, settings, room)
-    flow, form = _similarity(matrix, dataset.features, settings, num_train, room)
+    x = _checked_features(dataset.features, settings, room)
+    flow, form = _similarity(matrix, x, settings, num_train, room)
     return matrix, targets, jax.block_until_ready(flow), form
-
-
-def _propagated(
-    flow: LinearMap,
-    targets: Any,
-    dataset: Dataset,
-    settings: RPSettings,
-    kept: tuple[Path | None, float],
-    max_bytes: int | None,
-    callback: Callable[[int, int], None] | None,
-) -> residual.Trajectory:
-    return residual.run(
-        flow,
-        targets,
-        dataset.splits,
-        metric=metrics.by_name(dataset.metric),
-        **presets.arguments(settings),
-        folder=kept[0],
-        made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
-        checkpoint_seconds=kept[1],
-        max_bytes=max_bytes,
-        callback=callback,
-    )
 
 
 def build_similarity(
@@ -168,58 +136,60 @@ def build_similarity(
     num_train: int,
     max_bytes: int | None = None,
 ) -> LinearMap:
-    """Return S: A^K or a lazy walk B, or B Kn B where the settings name a kernel.
+    """Return S: A^K or a lazy walk B, or B Kn B if the settings name a kernel.
 
-    Where at most half of the feature rows are distinct, the kernel is one of those.
-    Else it is held densely where that fits 6 GiB, and half of what memory there is, and
-    its many products pay for it: where exact trajectories, which need one, do not
-    serve. Else its row blocks are evaluated at each product.
+    If at most half of the feature rows are distinct, the kernel is one of those. It is
+    dense if it fits in 6 GiB and in half of the memory, and if the run needs many
+    products (too many training nodes, or another loss, for exact trajectories).
+    Otherwise each product evaluates its row blocks.
 
     Args:
         matrix: A.
-        node_features: dense or scipy sparse, for a kernel.
-        settings: power, alpha, kernel, gamma, row_normalize and loss are read.
+        node_features: dense or scipy sparse (n, d), for a kernel.
+        settings: of which power, alpha, kernel, gamma, row_normalize and loss matter.
         num_train: training nodes of the largest split.
-        max_bytes: what may be held in all; what there is if left out.
+        max_bytes: memory limit; that of the machine by default.
 
     Raises:
-        ValueError: features that do not fit the graph, the kernel or the memory.
-        TypeError: what is no linear map.
+        ValueError: features that do not match the graph or the kernel, or a kernel that
+            does not fit in memory.
+        TypeError: ``matrix`` is not a linear map.
     """
     checks.linear_map("the matrix", matrix)
     room = memory.room(max_bytes)
-    _check_kernel(node_features, settings, room)
-    return _similarity(matrix, node_features, settings, num_train, room)[0]
+    x = _checked_features(node_features, settings, room)
+    return _similarity(matrix, x, settings, num_train, room)[0]
 
 
-def _check_kernel(node_features: Any, settings: RPSettings, room: memory.Room) -> None:
-    """Refuse a kernel whose row blocks, its smallest form, do not fit.
+def _checked_features(x: Any, settings: RPSettings, room: memory.Room) -> Any:
+    """Return the features of a kernel whose row blocks, its smallest form, fit.
 
     Raises:
-        ValueError: it does not fit, or features of another kind.
+        ValueError: they do not fit in memory, or the features do not match the kernel.
     """
-    if settings.kernel is not None:
-        x = features.checked(node_features)
-        features.check_memory(x, settings.kernel, room)
+    if settings.kernel is None:
+        return None
+    x = features.checked(x)
+    features.check_memory(x, settings.kernel, room)
+    return x
 
 
 def _similarity(
     matrix: sparse.Matrix,
-    node_features: Any,
+    x: Any,
     settings: RPSettings,
     num_train: int,
     room: memory.Room,
 ) -> tuple[LinearMap, str | None]:
-    """Return S, and which form its kernel has, and why.
+    """Return S, and the form of its kernel with the reason.
 
     Raises:
-        ValueError: features that do not fit the graph or the kernel.
+        ValueError: see ``build_similarity``.
     """
     walk = similarity.walk(matrix, settings.power, settings.alpha)
     if settings.kernel is None:
         return walk, None
-    dtype = jnp.zeros(0).dtype  # a float64 run wants its kernel in float64 too
-    x = features.as_float(features.checked(node_features), dtype)
+    x = features.as_float(x, jnp.zeros(0).dtype)  # float64 in a float64 run
     if x.shape[0] != matrix.shape[0]:
         msg = (
             f"there are {x.shape[0]} rows of features for {matrix.shape[0]} nodes; "
@@ -228,25 +198,24 @@ def _similarity(
         raise ValueError(msg)
     if settings.row_normalize:
         x = features.row_normalized(x)
-    form, why = _form(x, settings, num_train, room)
+    form, reason = _kernel_form(x, settings, num_train, room)
+    name, gamma = settings.kernel, settings.gamma
     if form == "distinct":
-        kernel = low_rank.distinct(x, settings.kernel, gamma=settings.gamma)
-        return similarity.Sandwich(walk, kernel), why
-    dense = form == "dense"
-    kernel = features.build(
-        x, settings.kernel, gamma=settings.gamma, normalized=not dense
-    )
-    if dense:
-        kernel = similarity.Dense(features.normalized_matrix(kernel))
-    return similarity.Sandwich(walk, kernel), why
+        kernel = low_rank.distinct(x, name, gamma=gamma)
+    elif form == "dense":
+        blocks = features.build(x, name, gamma=gamma, normalized=False)
+        kernel = similarity.Dense(features.normalized_matrix(blocks))
+    else:
+        kernel = features.build(x, name, gamma=gamma, normalized=True)
+    return similarity.Sandwich(walk, kernel), reason
 
 
-def _form(
+def _kernel_form(
     x: Any, settings: RPSettings, num_train: int, room: memory.Room
 ) -> tuple[str, str]:
-    """Return what stands for the kernel of these features, and why."""
+    """Return "distinct", "dense" or "blocks", and the reason."""
     (num_nodes, num_features), itemsize = x.shape, x.dtype.itemsize
-    num_rows = _num_distinct(x)
+    num_rows = _num_distinct_rows(x)
     lacking = ""
     if num_rows <= num_nodes / 2:
         needed = peaks.distinct(num_nodes, num_features, num_rows, itemsize=itemsize)
@@ -256,14 +225,14 @@ def _form(
     many_products = settings.loss != "squared" or num_train > methods.EXACT_UP_TO
     if many_products and num_nodes**2 * itemsize <= DENSE_BYTES:
         needed = peaks.dense_kernel(num_nodes, itemsize=itemsize)
-        if needed <= room.left / 2:  # the other half is for what runs along it
+        if needed <= room.left / 2:  # the other half is for the run
             return "dense", "held densely, for many products"
         lacking = f"; {memory.LACK} not held densely: it {memory.told(needed, room)}"
     return "blocks", f"in row blocks at each product{lacking}"
 
 
-def _num_distinct(x: Any) -> int:
-    """Return how many rows are distinct; of sparse ones, all."""
+def _num_distinct_rows(x: Any) -> int:
+    """Return the number of distinct rows; sparse rows all count."""
     if scipy.sparse.issparse(x) or 0 in x.shape:
         return x.shape[0]
     row = np.dtype((np.void, x.itemsize * x.shape[1]))

@@ -62,7 +62,7 @@ def run(
         "setup": set_up - loaded,
         "run": time.perf_counter() - set_up,
     }
-    record = records.make(parts, settings, trajectory, {}, seconds)
+    record = records.from_trajectory(parts, settings, trajectory, {}, seconds)
     return record | {
         "parts": len(jax.devices()),
         "processes": jax.process_count(),

@@ -18,48 +18,42 @@ _UNITS = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
 
 
 def of_run(record: dict[str, Any]) -> str:
-    """Return what a run found, beside its baselines and the published figure."""
-    unit = _UNITS[record["metric"]]
+    """Return the scores of RP, its baselines and the published run."""
+    num_splits = len(record["splits"])
+    name = _NAMES["generalized rp" if record["settings"]["kernel"] else "rp"]
     lines = [
-        f"{record['dataset']}: {unit} in percent, {len(record['splits'])} split(s)",
+        f"{record['dataset']}: {_UNITS[record['metric']]} in percent, "
+        f"{num_splits} split(s)",
         "",
+        f"{'':24}{'validation':>16}{'test':>16}",
+        *_baseline_rows(record),
+        _row(name, *_scores(record)),
     ]
-    lines.append(f"{'':24}{'validation':>16}{'test':>16}")
-    main_name = _NAMES["generalized rp" if record["settings"]["kernel"] else "rp"]
-    rows = [(_NAMES[k], v) for k, v in record["baselines"].items()]
-    for name, row in [*rows, (main_name, record)]:
-        cells = [
-            _score(row[f"{part}_mean"], row[f"{part}_std"]) for part in ("val", "test")
-        ]
-        lines.append(f"{name:24}{cells[0]:>16}{cells[1]:>16}")
     published = record["published"]
     if published is not None:
-        cells = [
-            "-" if published["val"] is None else _score(published["val"], 0),
-            _score(published["test"], published["std"] or 0),
-        ]
-        lines.append(f"{'  published':24}{cells[0]:>16}{cells[1]:>16}")
+        test = _score(published["test"], published["std"] or 0)
+        lines.append(_row("  published", _score(published["val"], 0), test))
     s, seconds, report = record["settings"], record["seconds"], record["report"]
     kernel = f", {s['kernel']} kernel γ={s['gamma']:g}" if s["kernel"] else ""
-    steps = _span([split["best_step"] for split in record["splits"]])
     lines.append("")
     if plain := record["baselines"].get("rp", {}).get("settings"):
         lines.append(
             f"RP: η={plain['step_size']:g} K={plain['power']}, the best hops of label "
             "propagation; with features:"
         )
+    steps = _span([split["best_step"] for split in record["splits"]])
+    parts = f", {record['parts']} parts" if "parts" in record else ""
     lines += [
         f"η={s['step_size']:g} K={s['power']} α={s['alpha']:g}{kernel}; "
         f"best step {steps} of {report['num_steps']} ({report['solver']})",
         f"load {seconds['load']:.1f} s, set-up {seconds['setup']:.1f} s, "
-        f"run {seconds['run']:.1f} s on {record['device']}"
-        + (f", {record['parts']} parts" if "parts" in record else ""),
+        f"run {seconds['run']:.1f} s on {record['device']}{parts}",
     ]
     return "\n".join(lines)
 
 
 def of_depths(record: dict[str, Any]) -> str:
-    """Return what wide networks of each depth found, beside RP and its baselines."""
+    """Return the scores of wide networks of each depth, RP and its baselines."""
     unit = _UNITS[record["metric"]]
     lines = [
         f"{record['dataset']}: {unit} in percent; alignment centered",
@@ -69,21 +63,12 @@ def of_depths(record: dict[str, Any]) -> str:
     ]
     for row in record["depths"]:
         end, align = row["end"], row["alignment"]
-        cells = [
-            _score(row["val_mean"], row["val_std"]),
-            _score(row["test_mean"], row["test_std"]),
-            _score(end["test_mean"], end["test_std"]) if end else "-",
-        ]
-        scores = "".join(f"{cell:>16}" for cell in cells)
-        label = f"{align['labels']:.3f}" if "labels" in align else "-"
-        name = f"GNTK, {row['depth']} layer(s)"
-        lines.append(f"{name:24}{scores}{align['graph']:>11.3f}{label:>13}")
-    for name, row in record["baselines"].items():
-        cells = [
-            _score(row[f"{part}_mean"], row[f"{part}_std"]) for part in ("val", "test")
-        ]
-        lines.append(f"{_NAMES[name]:24}" + "".join(f"{cell:>16}" for cell in cells))
+        at_end = _score(end["test_mean"], end["test_std"]) if end else "-"
+        labels = f"{align['labels']:.3f}" if "labels" in align else "-"
+        scores = _row(f"GNTK, {row['depth']} layer(s)", *_scores(row), at_end)
+        lines.append(f"{scores}{align['graph']:>11.3f}{labels:>13}")
     lines += [
+        *_baseline_rows(record),
         "",
         f"best by validation: {record['best_depth']} layer(s); "
         f"{record['seconds']['run']:.1f} s on {record['device']}",
@@ -92,16 +77,17 @@ def of_depths(record: dict[str, Any]) -> str:
 
 
 def of_tracking(record: dict[str, Any]) -> str:
-    """Return what became of a kernel in training, and which findings hold."""
-    rows, asked = record["rows"], record["settings"]
+    """Return the kernel before and after training, and the paper's findings."""
+    rows, settings = record["rows"], record["settings"]
     lines = [
-        f"{record['dataset']}: GCN of {asked['depth']} layers and width "
-        f"{asked['width']}, {rows[-1]['step']:,} steps of η={asked['learning_rate']:g}",
+        f"{record['dataset']}: GCN of {settings['depth']} layers and width "
+        f"{settings['width']}, {rows[-1]['step']:,} steps of "
+        f"η={settings['learning_rate']:g}",
         "",
         "share of " + ("homophilic edges" if record["synthetic"] else "edges kept"),
         f"{'':10}{'A(A, Θ*)':>10}{'A(Θ, A^2L)':>22}{'A(Θ, Θ*)':>22}{'test, %':>18}",
     ]
-    for number, g in enumerate(record["graphs"]):
+    for number, graph in enumerate(record["graphs"]):
         before, after = (row["graphs"][number] for row in (rows[0], rows[-1]))
         cells = [
             f"{before[name]:.3f} -> {after[name]:.3f}"
@@ -109,7 +95,7 @@ def of_tracking(record: dict[str, Any]) -> str:
         ]
         cells.append(f"{100 * before['test']:.1f} -> {100 * after['test']:.1f}")
         lines.append(
-            f"{g['kept']:<10.2f}{g['homophily']:>10.3f}"
+            f"{graph['kept']:<10.2f}{graph['homophily']:>10.3f}"
             f"{cells[0]:>22}{cells[1]:>22}{cells[2]:>18}"
         )
     if record["claims"]:
@@ -117,39 +103,39 @@ def of_tracking(record: dict[str, Any]) -> str:
     for claim, holds in record["claims"].items():
         lines.append(f"  {'holds' if holds else 'does NOT hold':15}{claim}")
     if record["diverged"] is not None:
-        before = [row for row in rows if row["step"] <= record["diverged"]][-1]
-        largest = before["graphs"][0]["eigenvalues"][:1]
+        last = [row for row in rows if row["step"] <= record["diverged"]][-1]
+        largest = last["graphs"][0]["eigenvalues"][:1]
         kernel = (
             f", the kernel's largest eigenvalue {largest[0]:.3g}" if largest else ""
         )
         lines.append(
             f"\nthe loss was not finite at step {record['diverged']}, steps too large "
-            f"(at step {before['step']}{kernel}); take a smaller --learning-rate"
+            f"(at step {last['step']}{kernel}); take a smaller --learning-rate"
         )
     seconds = f"{record['seconds']['run']:.1f} s on {record['device']}"
     return "\n".join([*lines, "", f"alignments centered; {seconds}"])
 
 
 def warnings(record: dict[str, Any], dataset: datasets.Dataset) -> list[str]:
-    """Return a sentence on each thing that a reader of the table should know."""
-    told = []
+    """Return warnings on missing features, memory limits and growing residuals."""
+    result = []
     preset = presets.SETTINGS.get(dataset.name)
     if preset is not None and preset.kernel is not None and dataset.features is None:
-        told.append(
+        result.append(
             f"{dataset.name} has no features here: the graph alone, not the published "
             "settings"
         )
     report = record["report"]
-    for what, why in (("steps", report["reason"]), ("the kernel", report["kernel"])):
-        if why is not None and memory.LACK in why:
-            told.append(f"{what}: {why}")
-    grown = growth(report)
-    return [*told, grown] if grown else told
+    for part, reason in (("steps", report["reason"]), ("the kernel", report["kernel"])):
+        if reason is not None and memory.LACK in reason:
+            result.append(f"{part}: {reason}")
+    growing = growth(report)
+    return [*result, growing] if growing else result
 
 
 def growth(report: dict[str, Any]) -> str | None:
-    """Return a sentence on the splits whose residual grew: when, where, and why."""
-    splits = [i for i, bad in enumerate(report["diverged"]) if bad]
+    """Return a warning on the splits whose residual grew, or None."""
+    splits = [i for i, diverged in enumerate(report["diverged"]) if diverged]
     if not splits:
         return None
     first = report["divergences"][splits[0]]
@@ -163,13 +149,13 @@ def growth(report: dict[str, Any]) -> str | None:
 
 
 def of_datasets(rows: list[dict[str, Any]]) -> str:
-    """Return the table of rows made by ``dataset_row``."""
+    """Return the table of rows from ``dataset_row``."""
     lines = [
         f"{'dataset':16}{'n':>10}{'e':>12}{'d':>7}{'c':>5}{'homophily':>11}  where"
     ]
     for row in rows:
-        cells = [row[key] for key in ("n", "e", "d", "c")]
-        n, e, d, c = ("-" if cell is None else f"{cell:,}" for cell in cells)
+        counts = [row[key] for key in ("n", "e", "d", "c")]
+        n, e, d, c = ("-" if count is None else f"{count:,}" for count in counts)
         level = row["homophily"]
         h = "-" if level is None else f"{level:.3f}"
         lines.append(
@@ -180,17 +166,13 @@ def of_datasets(rows: list[dict[str, Any]]) -> str:
 
 
 def dataset_row(name: str, root: Path | None) -> dict[str, Any]:
-    """Return where a data set is, and its statistics: read if here, else published."""
+    """Return place and statistics of a data set, published ones if it is absent."""
     generated = name == "sbm"
-    known = datasets.published(name)
     row = {
         "name": name,
         "present": generated,
         "where": "generated" if generated else "absent",
-        "n": known.num_nodes,
-        "e": known.num_edges,
-        "d": known.num_features,
-        "c": known.num_classes,
+        **_counts(datasets.published(name)),
         "homophily": None,
     }
     try:
@@ -202,21 +184,33 @@ def dataset_row(name: str, root: Path | None) -> dict[str, Any]:
         found = datasets.statistics(datasets.load(name, root, download=False))
     except (ValueError, OSError) as error:
         return row | {"where": safe_text.line(f"not readable: {error}")}
-    return row | {
-        "n": found.num_nodes,
-        "e": found.num_edges,
-        "d": found.num_features,
-        "c": found.num_classes,
-        "homophily": found.edge_homophily,
-    }
+    return row | _counts(found) | {"homophily": found.edge_homophily}
 
 
-def _span(steps: list[int]) -> str:
-    low, middle, high = min(steps), int(statistics.median(steps)), max(steps)
-    return str(low) if low == high else f"{middle} ({low} to {high})"
+def _counts(found: Any) -> dict[str, int | None]:
+    names = {"n": "nodes", "e": "edges", "d": "features", "c": "classes"}
+    return {key: getattr(found, f"num_{name}") for key, name in names.items()}
+
+
+def _baseline_rows(record: dict[str, Any]) -> list[str]:
+    rows = record["baselines"].items()
+    return [_row(_NAMES[name], *_scores(row)) for name, row in rows]
+
+
+def _row(name: str, *cells: str) -> str:
+    return f"{name:24}" + "".join(f"{cell:>16}" for cell in cells)
+
+
+def _scores(row: dict[str, Any]) -> list[str]:
+    return [_score(row[f"{part}_mean"], row[f"{part}_std"]) for part in ("val", "test")]
 
 
 def _score(mean: float | None, std: float) -> str:
     if mean is None:
         return "-"
     return f"{mean:.2f} ± {std:.2f}" if std else f"{mean:.2f}"
+
+
+def _span(steps: list[int]) -> str:
+    low, middle, high = min(steps), int(statistics.median(steps)), max(steps)
+    return str(low) if low == high else f"{middle} ({low} to {high})"

@@ -626,7 +626,7 @@ def refusals():
     )
     yield {}, {"train": [0, 99]}, "train_mask: node 99 is not one of 14 nodes"
     yield {}, {"val": TRAIN}, "is in both train_mask and val_mask; take it out"
-    yield {}, {"val": NONE}, "val_mask holds no node; leave it out"
+    yield {}, {"val": NONE}, "val_mask must not be empty; leave it out"
     yield {}, {"graph": {"num_nodes": N}}, "the dict has no edge_index; pass the edges"
     yield {}, {"graph": EDGES.T}, r"edges must have shape \(2, e\).*pass edges.T"
     yield {}, {"initial": initial}, r"initial must have shape \(14, 3\).*\(0, 1, 2\)"
@@ -742,7 +742,7 @@ def test_samples_that_do_not_fit_are_refused():
     for labels, sentence in (
         ([0, 1, 2], r"must be 2 labels, .* got 3; pass labels\[nodes\]"),
         ([0], "must be 2 labels, .* got 1;"),
-        (np.eye(2), r"labels must have shape \(q,\).*got \(2, 2\); np.argmax"),
+        (np.eye(2), r"labels must have shape \(q,\).*got \(2, 2\); use np.argmax"),
         (0, r"labels must have shape \(q,\).*got \(\)"),
     ):
         with pytest.raises(ValueError, match=sentence):

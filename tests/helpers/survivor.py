@@ -90,10 +90,12 @@ def trained(folder):
         jax.random.split(jax.random.key(0), 2),
         num_steps=400,
         every=10,
-        folder=folder,
-        settings={"optimizer": ["adam", 1e-2]},
-        checkpoint_seconds=0,
-        progress=slowly(folder.name),
+        options=Options(
+            folder=folder,
+            metadata={"optimizer": ["adam", 1e-2]},
+            checkpoint_seconds=0,
+            progress=slowly(folder.name),
+        ),
     )
     leaves = jax.tree.leaves((found.params, found.state.params))
     return {str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)}

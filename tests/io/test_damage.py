@@ -89,10 +89,10 @@ def trained(folder):
         jax.random.split(jax.random.key(0), 2),
         num_steps=30,
         every=5,
-        folder=folder,
-        settings={"optimizer": "sgd"},
-        checkpoint_seconds=0,
         callback=stopping(5),
+        options=Options(
+            folder=folder, metadata={"optimizer": "sgd"}, checkpoint_seconds=0
+        ),
     )
 
 

@@ -31,6 +31,7 @@ from gnnrp.datasets import (
 )
 from gnnrp.distributed import shards
 from gnnrp.runtime import memory
+from gnnrp.runtime.options import Options
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
 
@@ -431,7 +432,7 @@ def test_an_adjacency_that_does_not_fit_is_refused_before_it_is_built(monkeypatc
         match=rf"the adjacency matrix of {data.edges.shape[1]:,} edges takes about .* "
         "left of the 1.0 MB allowed; take a smaller graph$",
     ):
-        rp_study.run(data, presets.settings("sbm"), max_bytes=MB)
+        rp_study.run(data, presets.settings("sbm"), options=Options(max_bytes=MB))
 
 
 # Messages, and files that change

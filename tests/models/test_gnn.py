@@ -151,7 +151,7 @@ def test_dropout_keeps_the_mean_and_is_off_outside_training(inputs, sparse_input
 @pytest.mark.parametrize("share", [0.5, 0.75, 0.3, 0.9, 1 / 3, 1 - 2.0**-24, 1.0])
 def test_dropout_keeps_each_input_with_its_probability_on_its_own(share):
     num_bits = 40_000 * 32
-    bits = np.asarray(_dropout.kept(KEY, share, (num_bits,)))
+    bits = np.asarray(_dropout.sample_mask(KEY, share, (num_bits,)))
     lanes = bits.reshape(-1, 32).astype(float)
     assert abs(bits.mean() - share) <= 5 * (share * (1 - share) / num_bits) ** 0.5
     spread = (share * (1 - share) / len(lanes)) ** 0.5
@@ -162,8 +162,8 @@ def test_dropout_keeps_each_input_with_its_probability_on_its_own(share):
 
 
 def test_dropout_draws_any_shape():
-    assert _dropout.kept(KEY, 0.5, (3, 11)).shape == (3, 11)
-    assert _dropout.kept(KEY, 0.5, (0, 4)).shape == (0, 4)
+    assert _dropout.sample_mask(KEY, 0.5, (3, 11)).shape == (3, 11)
+    assert _dropout.sample_mask(KEY, 0.5, (0, 4)).shape == (0, 4)
 
 
 @pytest.mark.parametrize("backend", ["bcsr", "segment_sum"])
@@ -222,7 +222,7 @@ def test_the_ntk_parameterization_has_the_covariance_of_the_infinite_network(inp
         (gnn.GCN(2, parameterization="mup"), "parameterization must be one of"),
         (gnn.GCN(2, initialization="gloro"), "did you mean 'glorot'"),
         (gnn.SGC(2, depth=2), "SGC has one layer, got depth 2; see Decoupled"),
-        (gnn.JKNet(2, depth=1), "so depth 2 or more, got 1"),
+        (gnn.JKNet(2, depth=1), "depth 2 or more, got 1"),
         (gnn.JKNet(2, jump="lstm"), "jump must be one of"),
         (gnn.APPNP(2, alpha=1.5), r"alpha must lie in \[0, 1\], got 1.5"),
         (gnn.Decoupled(2, power=-1), "power must be at least 0, got -1"),
@@ -251,16 +251,16 @@ def test_one_trace_serves_other_weights_and_graphs(inputs):
     ("x", "matrix", "message"),
     [
         (np.ones((N, 4)), world(0).A, "linear map, got ndarray; sparse.prepare makes"),
-        (scipy.sparse.eye_array(N), None, "or come from sparse.prepare, got dia_array"),
+        (scipy.sparse.eye_array(N), None, "or from sparse.prepare, got dia_array"),
         (np.ones(N), None, r"a dense \(n, d\) array .* got shape \(14,\)"),
         (np.ones((N, 4), int), None, r"inputs must be floats .* int64 of shape"),
         (np.ones((N, 0)), None, "at least one node and one feature"),
-        ([[1.0]], None, "or come from sparse.prepare, got list"),
+        ([[1.0]], None, "or from sparse.prepare, got list"),
     ],
 )
 def test_inputs_that_are_no_features_are_refused_in_a_sentence(x, matrix, message):
     with pytest.raises(TypeError, match=message):
-        unchecked(_layers.read, x, matrix)
+        unchecked(_layers.parse_inputs, x, matrix)
 
 
 def test_edge_values_are_numbers_and_parameters_of_the_network(inputs):

@@ -25,6 +25,7 @@ from gnnrp.runtime.fingerprint import (
     digest,
     fingerprint,
 )
+from gnnrp.runtime.options import Options
 
 
 def test_functions_are_compared_by_qualified_name():
@@ -262,22 +263,21 @@ def test_training_names_its_optimizer_and_functions(tmp_path):
         gnn.GCN(3, 4, 2), objectives.sgd(0.1), metric_fn=metrics.accuracy
     )
 
-    def run(folder, rule=rule, data=data, settings=None):
+    def run(folder, rule=rule, data=data, metadata=None):
         key = jax.random.key(0)
-        return training.run(
-            rule, data, key, num_steps=2, folder=folder, settings=settings
-        )
+        options = Options(folder=folder, metadata=metadata or {})
+        return training.run(rule, data, key, num_steps=2, options=options)
 
-    with pytest.raises(TypeError, match=r'optimizer is or .*settings={"optimizer"'):
+    with pytest.raises(TypeError, match=r'optimizer is or .*metadata={"optimizer"'):
         run(tmp_path / "a")
     run(None)
     named = {"optimizer": ["sgd", 0.1]}
-    run(tmp_path / "a", settings=named)
+    run(tmp_path / "a", metadata=named)
     with pytest.raises(ValueError, match="of another run: optimizer was"):
-        run(tmp_path / "a", settings={"optimizer": ["sgd", 0.2]})
+        run(tmp_path / "a", metadata={"optimizer": ["sgd", 0.2]})
     other = rule._replace(network=gnn.GCN(3, 4, 2, activation_fn=jax.nn.tanh))
     with pytest.raises(ValueError, match="of another run: network was"):
-        run(tmp_path / "a", rule=other, settings=named)
+        run(tmp_path / "a", rule=other, metadata=named)
     others = {
         "loss_fn": {"rule": rule._replace(loss_fn=lambda *x: objectives.squared(*x))},
         "metric_fn": {"rule": rule._replace(metric_fn=above(0))},
@@ -287,8 +287,8 @@ def test_training_names_its_optimizer_and_functions(tmp_path):
         "matrix": {"data": data._replace(matrix=jax.tree_util.Partial(scaled(2)))},
     }
     for name, change in others.items():
-        with pytest.raises(TypeError, match=f'{name} is or .*settings={{"{name}"'):
-            run(tmp_path / name, **change, settings=named)
+        with pytest.raises(TypeError, match=f'{name} is or .*metadata={{"{name}"'):
+            run(tmp_path / name, **change, metadata=named)
 
 
 def test_masks_are_compared_whatever_library_made_them():

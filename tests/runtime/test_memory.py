@@ -16,6 +16,7 @@ from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import losses, methods, residual, similarity
 from gnnrp.propagation.problem import make_problem
 from gnnrp.runtime import memory, peaks
+from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, tables
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import ntk as ntk_study
@@ -258,7 +259,7 @@ def test_what_memory_decided_is_a_warning_of_the_table(data, monkeypatch):
     assert record["report"]["kernel"] == "in row blocks at each product"
     assert tables.warnings(record, data) == []
     monkeypatch.setattr(peaks, "exact", lambda _: 3 * 10**9)
-    record = rp_study.run(data, settings, max_bytes=2 * 10**9).record
+    record = rp_study.run(data, settings, options=Options(max_bytes=2 * 10**9)).record
     (told,) = tables.warnings(record, data)
     assert told.startswith("steps: fewest columns through S: krylov")
     assert "for lack of memory not exact" in told
@@ -271,7 +272,7 @@ def test_label_propagation_that_does_not_fit_is_refused_before_rp_runs(data):
         match=r"label propagation of 1 split\(s\) on 200 nodes takes about .* MB and "
         "1.0 MB are left of the 1.0 MB allowed; take a smaller graph$",
     ):
-        rp_study.run(data, presets.settings("sbm"), max_bytes=MB)
+        rp_study.run(data, presets.settings("sbm"), options=Options(max_bytes=MB))
     splits = type(data.splits)(*(np.tile(part, (3, 1)) for part in data.splits))
     with pytest.raises(ValueError, match=r"take one split at a time$"):
         baselines.check_memory(datasets.targets(data), splits, MB)
@@ -298,12 +299,13 @@ def test_a_gntk_that_does_not_fit_is_refused(data):
     ("depth", "remedy"), [(1, "a smaller graph"), (3, "a smaller depth, a smaller")]
 )
 def test_a_tracked_kernel_that_does_not_fit_is_refused(data, depth, remedy):
+    settings, options = ntk_study.NTKSettings(depth=depth), Options(max_bytes=MB)
     with pytest.raises(
         ValueError,
         match="the kernel of 200 nodes on 11 graphs takes about .* MB and 1.0 MB are "
         f"left of the 1.0 MB allowed; take {remedy}",
     ):
-        ntk_study.run(data, ntk_study.NTKSettings(depth=depth), max_bytes=MB)
+        ntk_study.run(data, settings, options=options)
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -353,7 +355,7 @@ def test_a_tracked_network_that_does_not_fit_is_refused_with_a_width_that_does(
         jax.enable_x64(False),
         pytest.raises(ValueError, match=r"a GCN of width .* of the 1\.2 GB") as told,
     ):
-        ntk_study.run(data, settings, max_bytes=1200 * MB)
+        ntk_study.run(data, settings, options=Options(max_bytes=1200 * MB))
     most = int(str(told.value).rsplit(" ", 1)[1].replace(",", ""))
     rules = [
         training.Rule(gnn.GCN(5, m, depth), objectives.sgd(0.01, momentum=0.9))
@@ -393,15 +395,13 @@ def test_targets_that_do_not_fit_are_refused_before_they_are_made(
     data, run, monkeypatch
 ):
     monkeypatch.setattr(datasets, "targets", lambda _: pytest.fail("allocated"))
-    large = many_classes(data, 25_000)
+    large, limit = many_classes(data, 25_000), Options(max_bytes=800 * MB)
     runs = {
-        "rp": lambda: rp_study.run(large, presets.RPSettings(), max_bytes=800 * MB),
+        "rp": lambda: rp_study.run(large, presets.RPSettings(), options=limit),
         "gntk": lambda: gntk_study.run(
             large, gntk_study.GNTKSettings(), max_bytes=800 * MB
         ),
-        "ntk": lambda: ntk_study.run(
-            large, ntk_study.NTKSettings(), max_bytes=800 * MB
-        ),
+        "ntk": lambda: ntk_study.run(large, ntk_study.NTKSettings(), options=limit),
     }
     with pytest.raises(ValueError, match=r"of the 0\.8 GB allowed; take "):
         runs[run]()

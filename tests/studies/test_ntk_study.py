@@ -17,7 +17,8 @@ from gnnrp.kernels import alignment
 from gnnrp.kernels.ntk import empirical
 from gnnrp.models import gnn
 from gnnrp.runtime import memory, peaks
-from gnnrp.studies import _graphs, tables
+from gnnrp.runtime.options import Options
+from gnnrp.studies import _graphs, _tracking_rows, tables
 from gnnrp.studies import ntk as ntk_study
 
 SMALL = ntk_study.NTKSettings(
@@ -66,7 +67,7 @@ def test_a_row_holds_what_its_names_say(data, record):
         for name, other in (("kernel_graph", target), ("kernel_labels", ideal)):
             expected = alignment.alignment(theta, other, centered=True)
             assert entry[name] == pytest.approx(float(expected), abs=1e-6)
-        values = np.linalg.eigvalsh(theta)[::-1][: _graphs.NUM_EIGENVALUES]
+        values = np.linalg.eigvalsh(theta)[::-1][: _tracking_rows.NUM_EIGENVALUES]
         np.testing.assert_allclose(entry["eigenvalues"], values, rtol=1e-4)
         logits = np.asarray(network.apply(params, x, lambda v, A=A: A @ v))
         right = logits.argmax(1) == data.labels
@@ -121,7 +122,7 @@ def test_graphs_share_one_pattern_and_one_trace(data):
         data, [1.0, 0.5, 0.0], family=member, seed=0, manner="directed"
     )
     normalized = [graph.normalize(w) for w in raw]
-    matrices = _graphs._on_one_pattern(normalized)
+    matrices = _graphs._with_shared_pattern(normalized)
     traces = []
 
     @jax.jit
@@ -140,22 +141,23 @@ def test_an_interrupted_run_goes_on_to_the_same_record(data, record, tmp_path):
             raise KeyboardInterrupt
 
     folder = tmp_path / "run"
+    options = Options(folder=folder, checkpoint_seconds=0, progress=stop)
     with pytest.raises(KeyboardInterrupt):
-        ntk_study.run(data, SMALL, folder=folder, checkpoint_seconds=0, progress=stop)
+        ntk_study.run(data, SMALL, options=options)
     lines = (folder / "tracking.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 10]
     seen = []
-    found = ntk_study.run(
-        data, SMALL, folder=folder, progress=lambda *what: seen.append(what)
-    )
+    options = Options(folder=folder, progress=lambda *what: seen.append(what))
+    found = ntk_study.run(data, SMALL, options=options)
     assert found["rows"] == record["rows"]
     looked = {what for what, *_ in seen if what.startswith("kernels")}
     assert looked == {"kernels at step 20", "kernels at step 30"}
     other = dataclasses.replace(SMALL, width=8)
     with pytest.raises(ValueError, match="another run: width was 16, is 8"):
-        ntk_study.run(data, other, folder=folder)
+        ntk_study.run(data, other, options=Options(folder=folder))
     longer = dataclasses.replace(SMALL, num_steps=40)
-    assert ntk_study.run(data, longer, folder=folder)["rows"][-1]["step"] == 40
+    found = ntk_study.run(data, longer, options=Options(folder=folder))
+    assert found["rows"][-1]["step"] == 40
 
 
 @pytest.mark.slow
@@ -197,13 +199,13 @@ def test_sparse_and_missing_features_serve(data, record):
 def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record, monkeypatch):
     monkeypatch.setattr(memory, "held", lambda: 0)
     needed = peaks.ntk(120, data.features.shape[1], SMALL.depth, 1, 0, itemsize=8)
-    found = ntk_study.run(data, SMALL, max_bytes=needed)
+    found = ntk_study.run(data, SMALL, options=Options(max_bytes=needed))
     for one, other in zip(found["rows"], record["rows"], strict=True):
         assert one["graphs"][1]["kernel_graph"] == pytest.approx(
             other["graphs"][1]["kernel_graph"], abs=1e-6
         )
     with pytest.raises(ValueError, match="kernel of 120 nodes on 3 graphs takes about"):
-        ntk_study.run(data, SMALL, max_bytes=needed - 1)
+        ntk_study.run(data, SMALL, options=Options(max_bytes=needed - 1))
 
 
 def test_several_tasks_are_refused(data):
@@ -223,7 +225,7 @@ def test_claims_can_fail():
 
     def judged(last, levels, *, synthetic=False, num_test=1000):
         start = rows(falling, (0.2, 0.2, 0.2), falling)
-        return _graphs.claims(
+        return _tracking_rows.claims(
             [start, rows(*last)],
             graphs(*levels),
             synthetic=synthetic,
@@ -256,7 +258,9 @@ def test_nothing_is_claimed_of_differences_that_chance_makes(data):
     start = {"graphs": [dict.fromkeys(names, x) for x in flat]}
     graphs = [_graphs.Graph(None, None, None, 0.0, level) for level in (0.9, 0.5, 0.1)]
     for synthetic in (True, False):
-        found = _graphs.claims([start, row], graphs, synthetic=synthetic, num_test=1000)
+        found = _tracking_rows.claims(
+            [start, row], graphs, synthetic=synthetic, num_test=1000
+        )
         assert sum(found.values()) == synthetic  # alignment does stay high
     untrained = dataclasses.replace(SMALL, num_steps=1, every=1, learning_rate=1e-9)
     found = ntk_study.run(data, untrained)["claims"]
@@ -276,33 +280,33 @@ def test_a_set_scored_by_roc_auc_is_trained_on_its_labels_all_the_same(data, rec
 def test_a_folder_in_the_place_of_the_rows_is_refused_before_the_run(data, tmp_path):
     (tmp_path / "run" / "tracking.jsonl").mkdir(parents=True)
     seen = []
+    options = Options(folder=tmp_path / "run", progress=lambda *x: seen.append(x))
     with pytest.raises(IsADirectoryError, match="is a folder, and rows"):
-        ntk_study.run(
-            data, SMALL, folder=tmp_path / "run", progress=lambda *x: seen.append(x)
-        )
+        ntk_study.run(data, SMALL, options=options)
     assert seen == []
 
 
 def test_a_folder_of_other_data_or_fewer_steps_is_refused(data, tmp_path):
     folder = tmp_path / "run"
-    ntk_study.run(data, SMALL, folder=folder)
+    options = Options(folder=folder)
+    ntk_study.run(data, SMALL, options=options)
     other = data._replace(splits=type(data.splits)(*data.splits[:2], data.splits[1]))
     with pytest.raises(ValueError, match="another run: graphs and splits was"):
-        ntk_study.run(other, SMALL, folder=folder)
+        ntk_study.run(other, SMALL, options=options)
     fewer = dataclasses.replace(SMALL, num_steps=20)
-    with pytest.raises(ValueError, match="stands at step 30, beyond num_steps 20"):
-        ntk_study.run(data, fewer, folder=folder)
+    with pytest.raises(ValueError, match="is at step 30, beyond num_steps=20"):
+        ntk_study.run(data, fewer, options=options)
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(
         OSError, match=r"cannot be written \(.*\); choose another place"
     ):
-        ntk_study.run(data, SMALL, folder=file)
+        ntk_study.run(data, SMALL, options=Options(folder=file))
 
 
 def test_looks_are_lines_of_json_even_where_the_loss_is_not_finite(data, tmp_path):
     wild = dataclasses.replace(SMALL, learning_rate=1e200)
-    ntk_study.run(data, wild, folder=tmp_path)
+    ntk_study.run(data, wild, options=Options(folder=tmp_path))
     lines = (tmp_path / "tracking.jsonl").read_text().splitlines()
 
     def refuse(word):
@@ -313,8 +317,8 @@ def test_looks_are_lines_of_json_even_where_the_loss_is_not_finite(data, tmp_pat
 
 
 def test_a_zero_kernel_has_zero_eigenvalues():
-    assert _graphs.largest(np.zeros((50, 50))) == [0, 0, 0]
-    assert _graphs.largest(np.diag([3.0, 1.0])) == [3.0, 1.0]
+    assert _tracking_rows.largest_eigenvalues(np.zeros((50, 50))) == [0, 0, 0]
+    assert _tracking_rows.largest_eigenvalues(np.diag([3.0, 1.0])) == [3.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""Rows of a tracked kernel: eigenvalues, the paper's findings, checks on resuming."""
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import scipy.sparse.linalg
+
+from gnnrp.studies._graphs import Graph
+from gnnrp.types import Split
+
+NUM_EIGENVALUES = 3
+MARGIN = 0.01  # least difference of alignments
+HIGH = 0.2  # least alignment that counts as high
+_COLUMNS = ("kernel_graph", "kernel_labels", "test")
+
+
+def largest_eigenvalues(theta: np.ndarray) -> list[float]:
+    """Return the largest eigenvalues, by Lanczos from a fixed vector."""
+    if not np.isfinite(theta).all():
+        return []
+    values = None
+    if len(theta) > 2 * NUM_EIGENVALUES:
+        settings: dict[str, Any] = {"v0": np.ones(len(theta), theta.dtype), "tol": 1e-4}
+        # It fails on a zero matrix.
+        with contextlib.suppress(scipy.sparse.linalg.ArpackError):
+            values = scipy.sparse.linalg.eigsh(
+                theta, NUM_EIGENVALUES, return_eigenvectors=False, **settings
+            )
+    if values is None:
+        values = np.linalg.eigvalsh(theta)[-NUM_EIGENVALUES:]
+    return [float(f"{x:.6g}") for x in values[::-1]]
+
+
+def claims(
+    rows: list[dict[str, Any]], graphs: list[Graph], *, synthetic: bool, num_test: int
+) -> dict[str, bool]:
+    """Return for each finding of the paper whether it holds in these rows.
+
+    The last row decides, at the graphs with most and with fewest (homophilic) edges.
+    Alignments must differ by ``MARGIN``, accuracies by (4 n)^-1/2, the largest standard
+    error for n test nodes.
+
+    Args:
+        rows: of a run.
+        graphs: of the rows.
+        synthetic: choose the findings on synthetic graphs.
+        num_test: n.
+
+    Source: Section 6, "Synthetic Dataset", "Real-World Datasets" and what follows.
+    """
+    first, last = (
+        {name: np.array([g[name] for g in row["graphs"]]) for name in _COLUMNS}
+        for row in (rows[0], rows[-1])
+    )
+    error = (4 * max(1, num_test)) ** -0.5
+
+    def falls(values: np.ndarray, margin: float = MARGIN) -> bool:
+        return bool(values[0] - values[-1] > margin)
+
+    rise = last["kernel_labels"].mean() - first["kernel_labels"].mean()
+    result = {"training raises kernel-target alignment": bool(rise > MARGIN)}
+    levels = np.array([g.homophily for g in graphs])
+    if synthetic:
+        near = last["kernel_graph"]
+        stays = near.min() > max(near.max() / 2, HIGH) and falls(levels)
+        return result | {
+            "kernel-graph alignment stays high while homophily falls": bool(stays),
+            "kernel-target alignment falls with it": falls(last["kernel_labels"]),
+            "test accuracy falls with it": falls(last["test"], error),
+        }
+    sign, word = (1, "better") if levels[0] > levels[-1] else (-1, "worse")
+    labels, test = sign * last["kernel_labels"], sign * last["test"]
+    return result | {
+        "less graph, lower kernel-graph alignment": falls(last["kernel_graph"]),
+        f"more graph, {word} kernel-target alignment": falls(labels),
+        f"more graph, {word} test accuracy": falls(test, error),
+    }
+
+
+def find_fault(rows: Any, t: int, every: int, num_graphs: int) -> str | None:
+    """Return the fault of the rows of a run at step t, or None."""
+    try:
+        steps = [row["step"] for row in rows]
+        entries = [entry for row in rows for entry in row["graphs"]]
+        counts = {len(row["graphs"]) for row in rows}
+        names = {tuple(sorted(entry)) for entry in entries}
+        values = [x for entry in entries for x in _numbers(entry)]
+    except (TypeError, LookupError, AttributeError):
+        return "its rows cannot be read"
+    due = {*range(0, t, every), t}
+    complete = all(type(step) is int for step in steps) and {*steps} >= due
+    if not complete or steps != sorted({*steps}) or steps[-1] != t:
+        return "its rows are not those of the steps of the run"
+    if counts != {num_graphs} or len(names) != 1:
+        return "a row does not have an entry for each graph"
+    if any(type(x) not in {int, float} for x in values):
+        return "a row has a value that is not a number"
+    return None
+
+
+def are_close(entry: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """Return whether two entries of a graph agree up to round-off.
+
+    Accuracies may differ by 0.1, since round-off may move nodes across ties.
+    """
+    values, others = (np.array(_numbers(each), float) for each in (entry, expected))
+    if entry.keys() != expected.keys() or values.shape != others.shape:
+        return False
+    names = [name for name in sorted(entry) for _ in _numbers({name: entry[name]})]
+    slack = np.where(np.isin(names, Split._fields), 0.1, 1e-4)
+    return np.allclose(values, others, 1e-3, slack, equal_nan=True)
+
+
+def _numbers(entry: dict[str, Any]) -> list[Any]:
+    """Return the numbers of an entry in the order of their names."""
+    return [
+        x
+        for name in sorted(entry)
+        for x in (entry[name] if name == "eigenvalues" else [entry[name]])
+    ]
