@@ -7,12 +7,21 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
-.PHONY: demo test test-slow test-floor test-newest has-newest test-ogb package lint \
+.PHONY: demo check unit test test-slow test-floor test-newest has-newest test-ogb package lint \
 	docs links bench reproduce study notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
 
+# A minute, once compiled programs are cached: what to run after each change.
+check: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync lint unit
+
+UNITS := $(addprefix tests/,propagation kernels graph sparse models test_metrics.py)
+unit: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -q -m unit $(UNITS)
+
+# All fast tests. Compiled programs are cached; not with GNNRP_COMPILATION_CACHE=off.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 

@@ -1,4 +1,8 @@
-"""Tests run in float64, with strict promotion, and with the real data where it is."""
+"""Tests run in float64, with strict promotion, and with the real data where it is.
+
+Compiled programs are kept from run to run, in the cache of the commands;
+``GNNRP_COMPILATION_CACHE=off`` keeps none.
+"""
 
 import importlib.util
 import os
@@ -13,7 +17,6 @@ import pytest
 # Named by `make package` and `make test-ogb`, whose environments have what they need.
 collect_ignore = ["package.py", "ogb_package.py"]
 
-os.environ["GNNRP_COMPILATION_CACHE"] = "off"  # of commands
 mpl.use("Agg")
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -21,6 +24,43 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # the children of that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)  # after the type checker is in place
+def pytest_configure():
+    """Share compiled programs among workers, subprocesses and runs."""
+    from gnnrp.commands import compilation_cache
+
+    folder = compilation_cache.folder()
+    os.environ[compilation_cache.VARIABLE] = "off"  # for commands and workers
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in (
+        ("jax_compilation_cache_dir", str(folder)),
+        ("jax_persistent_cache_min_compile_time_secs", 0.0),
+    ):
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+
+
+UNITS = ("propagation", "kernels", "graph", "sparse", "models", "test_metrics.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the fast tests of the mathematics as ``unit``."""
+    here = Path(__file__).parent
+    for item in items:
+        part = item.path.relative_to(here).parts[0] if here in item.path.parents else ""
+        if part in UNITS and not item.get_closest_marker("slow"):
+            item.add_marker("unit")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_compiled_program_outlives_its_module():
+    """Drop compiled programs, of two megabytes each."""
+    yield
+    jax.clear_caches()
 
 
 def lacking(what: str) -> NoReturn:

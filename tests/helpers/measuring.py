@@ -6,6 +6,7 @@
 import contextlib
 import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -312,6 +313,7 @@ def measured(name: str) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.helpers.measuring", name],
         cwd=ROOT,
+        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "0"},  # which takes memory
         capture_output=True,
         text=True,
         check=False,
