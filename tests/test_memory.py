@@ -224,7 +224,7 @@ def built(data, matrix, num_train, max_bytes):
 
 @pytest.mark.usefixtures("nothing_held")
 def test_a_dense_kernel_takes_half_of_what_there_is_at_most(data, matrix):
-    size = peaks.dense_kernel(data.num_nodes, itemsize=8)
+    size = features.matrix_bytes(data.num_nodes, itemsize=8)
     S, why = built(data, matrix, 10**6, 2 * size)
     assert isinstance(S.inner, similarity.Dense)
     assert why == "held densely, for many products"

@@ -19,6 +19,9 @@ from gnnrp.runtime import checks
 LACK = "for lack of memory"
 """Words that stand in every reason why a smaller form was taken."""
 
+RUNTIME = 2**25
+"""Bytes that compiled code and the allocator keep, part of every estimate."""
+
 _UNITS = {
     **{f"{letter}B": 1000**power for power, letter in enumerate(["", *"KMGT"])},
     **{f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", start=1)},

@@ -20,7 +20,7 @@ from gnnrp.kernels import homophily
 from gnnrp.kernels.ntk import structured
 from gnnrp.models import training
 from gnnrp.propagation import similarity
-from gnnrp.runtime import memory, peaks
+from gnnrp.runtime import memory
 from gnnrp.types import Split
 
 NUM_EIGENVALUES = 3
@@ -60,7 +60,7 @@ def fits(
     num_features = num_nodes if features is None else features.shape[1]
     network, itemsize = rule.network, jnp.zeros(0).dtype.itemsize
     look = functools.partial(
-        peaks.ntk,
+        structured.peak_bytes,
         num_nodes,
         num_features,
         network.depth,

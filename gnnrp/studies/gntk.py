@@ -16,7 +16,7 @@ from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features, gntk
 from gnnrp.kernels.gntk import activations, blocked
 from gnnrp.propagation import exact, methods, residual, similarity
-from gnnrp.runtime import checks, memory, peaks
+from gnnrp.runtime import checks, memory
 from gnnrp.studies import presets, records
 from gnnrp.studies import rp as rp_study
 from gnnrp.types import MetricFn, Split
@@ -133,11 +133,25 @@ def check_memory(
     narrow = "float32, " if itemsize > 4 else ""
     memory.check(
         f"the GNTK of {num_nodes:,} nodes",
-        peaks.gntk(num_nodes, num_train, num_targets, itemsize=itemsize),
+        peak_bytes(num_nodes, num_train, num_targets, itemsize=itemsize),
         memory.room(max_bytes),
         f"take {narrow}a smaller graph, RP (gnnrp rp), or blocks of the kernel "
         "(kernels.local)",
     )
+
+
+def peak_bytes(
+    num_nodes: int, num_train: int, num_targets: int = 1, *, itemsize: int
+) -> int:
+    """Return the peak of the GNTK of a GCN of any depth and of its evaluation.
+
+    K and N; N centered or propagated, and a product, or in their place the exact
+    trajectories of many training nodes; targets and scores of kernel regression.
+    """
+    kernels = 2 * num_nodes**2 * itemsize
+    factors = num_nodes * num_train * (itemsize + 16) + 16 * num_train**2
+    scores = num_nodes * num_targets * (3 * itemsize + 8)
+    return kernels + max(kernels, factors) + scores + memory.RUNTIME
 
 
 def inputs(dataset: Dataset) -> jax.Array:

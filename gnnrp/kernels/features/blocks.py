@@ -38,7 +38,7 @@ from gnnrp.kernels.features.inputs import (
     thin,
 )
 from gnnrp.kernels.features.sparse_rows import SparseRows
-from gnnrp.runtime import arrays, checks, memory, peaks, tracing
+from gnnrp.runtime import arrays, checks, memory, tracing
 from gnnrp.types import Scalar
 
 _BLOCK_BYTES = 2**26  # of one row block of the kernel
@@ -235,9 +235,9 @@ def check_memory(
     named = isinstance(kernel, str) or kernel in KERNELS.values()
     (num_nodes, num_features), itemsize = features.shape, features.dtype.itemsize
     sparse = scipy.sparse.issparse(features)
-    dense = peaks.dense_rows(num_nodes, num_features, block_bytes, itemsize=itemsize)
+    dense = dense_rows_bytes(num_nodes, num_features, block_bytes, itemsize=itemsize)
     if sparse and named and is_thin(features):
-        needed = peaks.sparse_rows(
+        needed = sparse_rows_bytes(
             features.nnz, num_features, block_bytes, itemsize=itemsize
         )
         instead = "take fewer rows"
@@ -249,6 +249,31 @@ def check_memory(
         needed, instead = dense, "take fewer features"
     what = f"the kernel of {num_nodes:,} rows of {num_features:,} features"
     memory.check(what, needed, room, instead)
+
+
+def matrix_bytes(num_nodes: int, *, itemsize: int) -> int:
+    """Return the peak of ``normalized_matrix``: n x n, normalized in place."""
+    return num_nodes**2 * itemsize + _BLOCK_BYTES + memory.RUNTIME
+
+
+def dense_rows_bytes(
+    num_nodes: int, num_features: int, block_bytes: int, *, itemsize: int
+) -> int:
+    """Return the peak of products in row blocks, from dense features."""
+    block = min(block_bytes, num_nodes**2 * itemsize)
+    return 2 * num_nodes * num_features * itemsize + 3 * block + memory.RUNTIME
+
+
+def sparse_rows_bytes(
+    num_entries: int, num_features: int, block_bytes: int, *, itemsize: int
+) -> int:
+    """Return the peak of products in row blocks, from sparse features.
+
+    A single row, made dense without the empty columns, may exceed the block.
+    """
+    row = min(num_features, num_entries) * itemsize
+    entries = num_entries * (40 + 4 * itemsize) + 9 * num_features
+    return entries + 3 * max(block_bytes, 4 * row) + memory.RUNTIME
 
 
 def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

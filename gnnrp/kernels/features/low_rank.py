@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from gnnrp.kernels.features import blocks
 from gnnrp.kernels.features.blocks import FeaturesLike, GramFn
-from gnnrp.runtime import arrays, checks, memory, peaks
+from gnnrp.runtime import arrays, checks, memory
 from gnnrp.types import Scalar
 
 _PHASE_BYTES = 2**26  # of angles in float64 at once
@@ -110,7 +110,7 @@ def distinct(
     num_rows = rows.shape[0]
     memory.check(
         f"the kernel of {num_rows:,} distinct rows",
-        peaks.distinct(num_nodes, width, num_rows, itemsize=x.dtype.itemsize),
+        distinct_bytes(num_nodes, width, num_rows, itemsize=x.dtype.itemsize),
         memory.room(max_bytes),
         "take its row blocks (features.build)",
     )
@@ -164,7 +164,7 @@ def fourier(
     checks.fits("gamma", gamma, dtype)
     memory.check(
         f"the kernel of {x.shape[0]:,} nodes by {2 * half:,} random features",
-        peaks.fourier(x.shape[0], x.shape[1], 2 * half, itemsize=dtype.itemsize),
+        fourier_bytes(x.shape[0], x.shape[1], 2 * half, itemsize=dtype.itemsize),
         memory.room(max_bytes),
         "take a smaller num_features",
     )
@@ -212,7 +212,7 @@ def nystrom(
     num_nodes, itemsize = len(built.scale), built.scale.dtype.itemsize
     memory.check(
         f"the Nyström kernel of {num_nodes:,} nodes and {num_landmarks:,} landmarks",
-        peaks.nystrom(num_nodes, num_landmarks, itemsize=itemsize),
+        nystrom_bytes(num_nodes, num_landmarks, itemsize=itemsize),
         memory.room(max_bytes),
         "take a smaller num_landmarks",
     )
@@ -233,6 +233,27 @@ def nystrom(
     error = max(0.0, 1 - float(np.sum(factor**2)) / trace) if trace else 0.0
     phi = jnp.asarray(factor, built.scale.dtype)
     return Nystrom(Factored(_row_normalized(phi) if normalized else phi), error)
+
+
+def distinct_bytes(
+    num_nodes: int, num_features: int, num_rows: int, *, itemsize: int
+) -> int:
+    """Return the peak of the kernel of u distinct rows, or of finding them."""
+    features = 2 * num_nodes * num_features * itemsize
+    return max(features, 16 * num_rows**2) + memory.RUNTIME
+
+
+def fourier_bytes(
+    num_nodes: int, num_columns: int, num_features: int, *, itemsize: int
+) -> int:
+    """Return the peak of random features: Φ, its parts, and the draw in float64."""
+    draw = num_columns * num_features * (8 + itemsize) // 2
+    return 5 * num_nodes * num_features * itemsize // 2 + draw + memory.RUNTIME
+
+
+def nystrom_bytes(num_nodes: int, num_landmarks: int, *, itemsize: int) -> int:
+    """Return the peak of a Nyström approximation: Φ, and three of it in float64."""
+    return num_nodes * num_landmarks * (24 + itemsize) + memory.RUNTIME
 
 
 def _distinct_rows(x: Any) -> tuple[Any, np.ndarray, np.ndarray]:

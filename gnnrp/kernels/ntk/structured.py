@@ -29,7 +29,7 @@ from gnnrp import sparse
 from gnnrp.kernels.ntk import _passes
 from gnnrp.kernels.ntk._jacobians import REDUCTIONS
 from gnnrp.kernels.ntk._passes import ActivationFn
-from gnnrp.runtime import arrays, checks
+from gnnrp.runtime import arrays, checks, memory
 from gnnrp.types import Layer, LinearMap
 
 DEEPEST = 3  # layers of a GCN
@@ -166,6 +166,35 @@ def gcn(
         return last + _two_sided(columns, x.shape[0], matrix, block_size)
 
     return _reduced(entry, layers, reduce)
+
+
+def peak_bytes(
+    num_nodes: int,
+    num_features: int,
+    depth: int,
+    num_targets: int,
+    num_grams: int,
+    *,
+    width: int = 0,
+    num_classes: int = 0,
+    itemsize: int,
+) -> int:
+    """Return the peak of the kernel of a GCN and of its alignments.
+
+    Args:
+        num_nodes: n.
+        num_features: d, columns of the inputs.
+        depth: L, 1 to 3.
+        num_targets: number of kernels A^{2L} in memory.
+        num_grams: number of Gram matrices of the inputs in memory.
+        width: m, hidden units of a layer.
+        num_classes: c.
+        itemsize: bytes of a number.
+    """
+    working = {1: 4, 2: 5}.get(depth, 9)
+    squares = (working + num_targets + num_grams) * num_nodes**2
+    columns = 2 * num_features + 2 * (depth - 1) * width + 6 * num_classes
+    return (squares + num_nodes * columns) * itemsize + memory.RUNTIME
 
 
 def _check(
