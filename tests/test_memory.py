@@ -16,6 +16,7 @@ from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import losses, methods, residual, similarity
 from gnnrp.propagation.problem import make_problem
 from gnnrp.runtime import memory, peaks
+from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, tables
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import ntk as ntk_study
@@ -283,9 +284,9 @@ def test_a_gntk_that_does_not_fit_is_refused(data):
         ValueError,
         match="the GNTK of 200 nodes takes about .* MB and 1.0 MB are left of the 1.0 "
         r"MB allowed; take float32, a smaller graph, RP \(gnnrp rp\), or blocks of the "
-        r"kernel \(kernels.local\)$",
+        r"kernel \(kernels.gntk.local\)$",
     ):
-        gntk_study.run(data, gntk_study.GNTKSettings(), max_bytes=MB)
+        gntk_study.run(data, gntk_study.GNTKSettings(), options=Options(max_bytes=MB))
     with (
         jax.enable_x64(False),
         pytest.raises(ValueError, match="allowed; take a smaller graph, RP"),
@@ -397,7 +398,7 @@ def test_targets_that_do_not_fit_are_refused_before_they_are_made(
     runs = {
         "rp": lambda: rp_study.run(large, presets.RPSettings(), max_bytes=800 * MB),
         "gntk": lambda: gntk_study.run(
-            large, gntk_study.GNTKSettings(), max_bytes=800 * MB
+            large, gntk_study.GNTKSettings(), options=Options(max_bytes=800 * MB)
         ),
         "ntk": lambda: ntk_study.run(
             large, ntk_study.NTKSettings(), max_bytes=800 * MB
