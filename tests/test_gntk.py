@@ -324,6 +324,23 @@ def test_settings_and_graphs_share_one_trace():
     assert len(traces) == 1
 
 
+def test_networks_that_differ_in_numbers_share_one_trace():
+    traces = []
+
+    @jax.jit
+    def kernel(matrix, x, network):
+        traces.append(network.depth)
+        return gntk.gcn(matrix, x, network)
+
+    matrix, _, X = world(0)
+    for beta in (0.1, 0.2):
+        network = gntk.Network(2, scale=1 + beta, bias="after", bias_std=beta)
+        found = kernel(matrix, gram(X), network)
+        for one, other in zip(found, gntk.gcn(matrix, gram(X), network), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert traces == [2]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

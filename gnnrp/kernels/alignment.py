@@ -257,7 +257,7 @@ def _inner_by_columns(one: Any, two: Any) -> Any:
 
 
 def _as_map(kernel: Any) -> Any:
-    """Return V -> K V; a dense kernel stays a matrix."""
+    """Return V -> K V for a centered V if K is; a dense kernel stays a matrix."""
     if isinstance(kernel, jax.Array):
         return kernel
     if isinstance(kernel, Operator):
@@ -267,13 +267,9 @@ def _as_map(kernel: Any) -> Any:
 
 
 def _times(kernel: Any, v: Array) -> Array:
-    if isinstance(kernel, Operator):
-        return kernel.apply(v)
-    if isinstance(kernel, _Shifted):  # V is centered too
-        return _times(kernel.entries, v)
-    if scipy.sparse.issparse(kernel):
-        return sparse.matmul(sparse.prepare(kernel, reorder=False), v)
-    return jnp.matmul(kernel, v, precision=_HIGHEST)
+    if isinstance(kernel, jax.Array):
+        return jnp.matmul(kernel, v, precision=_HIGHEST)
+    return _as_map(kernel)(v)
 
 
 def _sparse_inner(one: Any, two: Any) -> Any:

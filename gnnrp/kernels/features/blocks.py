@@ -185,7 +185,7 @@ def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
     """
     index = arrays.node_ids("index", index, len(kernel.scale))
     if isinstance(kernel.features, SparseRows):
-        return _sparse_gram(kernel, index)
+        return _sparse_rows(kernel, index)
     return kernel.gram_fn(kernel.features[index], kernel.features, _gamma(kernel))
 
 
@@ -304,7 +304,7 @@ def _gamma(kernel: FeatureKernel) -> Float[Array, ""]:
 
 
 @jax.jit
-def _sparse_gram(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
+def _sparse_rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
     """Return rows of Kg of sparse features."""
     x: Any = kernel.features
     gamma = _gamma(kernel)
@@ -328,7 +328,7 @@ def _over_blocks(
 
     def gram(first):
         if isinstance(x, SparseRows):
-            return _sparse_gram(kernel, first + jnp.arange(size))
+            return _sparse_rows(kernel, first + jnp.arange(size))
         block = jax.lax.dynamic_slice_in_dim(x, first, size)
         return kernel.gram_fn(block, x, _gamma(kernel))
 
