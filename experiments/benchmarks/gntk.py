@@ -75,7 +75,8 @@ def two_layers(config: Config) -> dict[str, Any]:
         raise ValueError(msg)
     notes: list[str] = []
     x = jnp.asarray(features.as_dense(data.features), jnp.float32)
-    ours = jax.jit(lambda matrix, x: gntk.gcn(matrix, gntk.gram(x), depth=2).ntk)
+    network = gntk.Network(2)
+    ours = jax.jit(lambda matrix, x: gntk.gcn(matrix, gntk.gram(x), network).ntk)
     contestants: dict[str, harness.Contestant] = {
         "gnnrp": lambda: ours(matrix, x).block_until_ready()
     }
@@ -85,10 +86,7 @@ def two_layers(config: Config) -> dict[str, Any]:
     if importlib.util.find_spec("neural_tangents") is None:
         notes.append("neural-tangents is not installed: not measured")
     else:
-        _, _, kernel_fn = neural_tangents.gcn(x.shape[1], depth=2)
-        theirs = jax.jit(
-            lambda P, x: kernel_fn(x[None], None, "ntk", pattern=(P.T[None],) * 2)[0, 0]
-        )
+        theirs = jax.jit(lambda P, x: neural_tangents.gcn(P, x, network).ntk)
         dense = matrix(jnp.eye(data.num_nodes))
         contestants["neural-tangents"] = lambda: theirs(dense, x).block_until_ready()
         one, other = ours(matrix, x), theirs(dense, x)
@@ -113,7 +111,9 @@ def in_float64(matrix: sparse.Matrix, x: np.ndarray) -> np.ndarray:
     """Return the NTK of two layers in double precision."""
     with jax.enable_x64(True):
         exact = dataclasses.replace(matrix, data=matrix.data.astype(jnp.float64))
-        return np.asarray(gntk.gcn(exact, gntk.gram(x.astype(float)), depth=2).ntk)
+        return np.asarray(
+            gntk.gcn(exact, gntk.gram(x.astype(float)), gntk.Network(2)).ntk
+        )
 
 
 def error(found: Any, expected: np.ndarray) -> float:
@@ -162,7 +162,7 @@ def block(config: Config) -> dict[str, Any]:
     if x is None:
         x = rng.standard_normal((data.num_nodes, 128), dtype=np.float32)
     began = time.perf_counter()
-    local.gcn(adjacency, x, rows, columns, depth=2)
+    local.gcn(adjacency, x, rows, columns, gntk.Network(2))
     return {
         "data set": config.sparse,
         "nodes": data.num_nodes,
@@ -178,8 +178,8 @@ def large(config: Config) -> dict[str, Any]:
     data, matrix = load(config.large, config)
     began = time.perf_counter()
     gram = gntk_study.inputs(data)
-    compiled = jax.jit(blocked.gcn, static_argnames="depth", donate_argnums=1)
-    compiled(matrix, gram, depth=3).block_until_ready()
+    compiled = jax.jit(blocked.gcn, donate_argnums=1)
+    jax.block_until_ready(compiled(matrix, gram, gntk.Network(3)))
     return {
         "data set": config.large,
         "nodes": data.num_nodes,

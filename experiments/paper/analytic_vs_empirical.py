@@ -65,7 +65,7 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
     """Draw and train networks; return the errors per width and their slopes."""
     world = build(config)
     gram = gntk.gram(world.data.x)
-    theta = gntk.gcn(world.matrix, gram, depth=config.depth).ntk
+    theta = gntk.gcn(world.matrix, gram, gntk.Network(config.depth)).ntk
     rows = []
     for width in config.widths:
         progress(f"width {width}", len(rows), len(config.widths))

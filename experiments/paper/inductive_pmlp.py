@@ -114,14 +114,14 @@ def kernels(data: datasets.Dataset, depth: int) -> dict[str, np.ndarray]:
     adjacency = graph.normalized_adjacency(data.edges, data.num_nodes)
     matrix, gram = sparse.prepare(adjacency), gntk_study.inputs(data)
     index = np.flatnonzero(data.splits.train[0])
-    kernel_fn = functools.partial(gntk.gcn, depth=depth)
+    kernel_fn = functools.partial(gntk.gcn, network=gntk.Network(depth))
     across = functools.partial(across_graphs.across, kernel_fn, gram, index)
     blocks = {
         "inductive": across_graphs.inductive(kernel_fn, gram, adjacency, index),
         "PMLP": across(train=across_graphs.identity, test=matrix),
     }
-    alone = gntk.gcn(across_graphs.identity, gram, depth=depth).ntk
-    whole = gntk.gcn(matrix, gram, depth=depth).ntk
+    alone = gntk.gcn(across_graphs.identity, gram, gntk.Network(depth)).ntk
+    whole = gntk.gcn(matrix, gram, gntk.Network(depth)).ntk
     found = {name: np.asarray(kernel)[:, index] for name, kernel in (
         ("transductive", whole), ("MLP", alone)
     )}  # fmt: skip

@@ -12,33 +12,36 @@ from gnnrp.runtime.progress import Bar
 class Gntk(OnData):
     """Train infinitely wide GCNs by their tangent kernel, depth by depth.
 
-    Their test scores stand beside RP and label propagation, and how their kernels align
-    with the graph and with the labels.
+    Prints their test scores next to those of RP and label propagation, and the
+    alignment of their kernels with the graph and with the labels.
     """
 
     depths: tuple[int, ...] = (1, 2, 3, 4)
-    """L, weight matrices of each network."""
+    """L, number of weight matrices of each network."""
     activation: Literal["relu", "leaky_relu", "erf", "identity"] = "relu"
     """φ, between layers."""
     bias: Literal["none", "before", "after"] = "none"
-    """Whether there is one, and on which side of the aggregation."""
+    """Bias before or after the aggregation, if any."""
     bias_std: float = 1.0
     """β of the bias."""
     num_steps: int = 10_000
-    """Steps of gradient descent to look at."""
+    """Number of steps of gradient descent."""
     precision: Precision = "float32"
-    """Of the kernels."""
+    """Floating type of the kernels."""
+    route: Literal["recursion", "neural-tangents"] = "recursion"
+    """Own recursion with a sparse matrix, or neural-tangents, which is slower."""
 
     def run(self) -> None:
         """Load, run, and print.
 
         Raises:
-            ValueError: settings or data that do not serve.
+            ValueError: invalid settings or data.
         """
         from contextlib import nullcontext
 
         import jax
 
+        from gnnrp.runtime.options import Options
         from gnnrp.studies import gntk as gntk_study
         from gnnrp.studies import tables
 
@@ -47,7 +50,12 @@ class Gntk(OnData):
             msg = "--bias-std needs a bias: --bias before, or --bias after"
             raise ValueError(msg)
         settings = gntk_study.GNTKSettings(
-            self.depths, self.activation, self.bias, self.bias_std, self.num_steps
+            self.depths,
+            self.activation,
+            self.bias,
+            self.bias_std,
+            self.num_steps,
+            self.route,
         )
         max_bytes = self.max_bytes()
         target = target_path(self.plot, f"gntk-{self.dataset}.png", quiet=self.json)
@@ -57,9 +65,8 @@ class Gntk(OnData):
             jax.enable_x64(True) if wide_floats else nullcontext(),
             Bar(quiet=self.quiet) as progress,
         ):
-            record = gntk_study.run(
-                dataset, settings, max_bytes=max_bytes, progress=progress
-            )
+            options = Options(max_bytes=max_bytes, progress=progress)
+            record = gntk_study.run(dataset, settings, options=options)
         streams.show(
             json_files.dumps(record) if self.json else tables.of_depths(record)
         )

@@ -1,1 +1,1 @@
-"""Kernels between nodes: of their features, and of the networks that read them."""
+"""Kernels between nodes: of their features, and of networks."""

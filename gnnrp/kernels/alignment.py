@@ -2,13 +2,12 @@
 
     A(K1, K2) = <K1, K2> / (|K1| |K2|),
 
-or, centered, that of H K1 H and H K2 H with H = I - 11^T / n. The paper's definition is
-the first, its figures show the second. It lies in [0, 1] if both kernels are PSD, or,
-not centered, if both are nonnegative; else in [-1, 1].
+or, centered, that of H K1 H and H K2 H with H = I - 11^T / n. The paper defines the
+first, its figures show the second. It lies in [0, 1] if both kernels are PSD, or, not
+centered, if both are nonnegative; else in [-1, 1].
 
-A kernel is a dense matrix, a scipy sparse one or BCOO, a ``Factor`` Φ that stands for
-Φ Φ^T, or an ``Operator`` V -> K V; the last two are never multiplied out. All of them
-are symmetric.
+A kernel is symmetric: a dense matrix, a scipy sparse one or BCOO, a ``Factor`` Φ of
+K = Φ Φ^T, or an ``Operator`` V -> K V; the last two are never multiplied out.
 
 Source: Def. 5.1.
 """
@@ -31,7 +30,7 @@ from gnnrp.types import LinearMap, Scalar
 
 
 class Factor(NamedTuple):
-    """K = Φ Φ^T, held as Φ."""
+    """K = Φ Φ^T, stored as Φ."""
 
     phi: Float[Array, "n r"]
 
@@ -39,7 +38,7 @@ class Factor(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operator:
-    """K as a symmetric map, such as ``similarity.Power``, and how many nodes it has."""
+    """K as a symmetric map, such as ``similarity.Power``, with its number of nodes."""
 
     apply: LinearMap
     size: int = dataclasses.field(metadata={"static": True})
@@ -54,10 +53,10 @@ Kernel: TypeAlias = (
     | scipy.sparse.sparray
     | scipy.sparse.spmatrix
 )
-"""What stands for a symmetric n x n matrix."""
+"""Representations of a symmetric n x n matrix."""
 
 _HIGHEST = jax.lax.Precision.HIGHEST
-_WIDTH = 256  # columns of an operator that are held at once
+_WIDTH = 256  # columns of an operator in memory at once
 
 
 def ideal_kernel(targets: Float[Any, "n c"]) -> Factor:
@@ -79,9 +78,8 @@ def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
     """Return ``ideal_kernel`` of one-hot labels; unknown ones (-1) give zero rows.
 
     Raises:
-        ValueError: not one label a node, or one beyond the classes, which is not seen
-            in a trace.
-        TypeError: labels that are not whole numbers.
+        ValueError: not one label per node, or, unless traced, one beyond the classes.
+        TypeError: labels that are not integers.
     """
     num_classes = checks.count("num_classes", num_classes, 1)
     if not isinstance(labels, Tracer):
@@ -93,26 +91,26 @@ def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
 def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scalar:
     """Return A(K1, K2); NaN, with a warning outside of ``jit``, if one of them is zero.
 
-    Kernel-graph alignment has A or a power of it on one side, kernel-target alignment
+    Kernel-graph alignment takes A or a power of it, kernel-target alignment
     ``ideal_kernel``; the homophily level of a graph is A with the ideal kernel.
-    Differentiable in dense kernels and factors. ``jit`` takes it with all kernels but
-    sparse ones, if the map of an operator is a pytree (``similarity.Power``).
+    Differentiable in dense kernels and factors. ``jit`` takes all kernels but sparse
+    ones, if the map of an operator is a pytree (``similarity.Power``).
 
     Args:
         first: K1.
         second: K2, of as many nodes.
-        centered: of H K1 H and H K2 H, which the paper's figures show without saying.
-            Where all nodes are of one class, H Y Y^T H is zero.
+        centered: align H K1 H and H K2 H, as in the paper's figures, which do not say
+            so. H Y Y^T H is zero if all nodes are of one class.
 
     Raises:
         ValueError: kernels that are not square or of different sizes.
-        TypeError: what is no kernel, or not of real numbers.
+        TypeError: not a kernel, or not real numbers.
 
     Source: Def. 5.1; centered, Cortes et al. 2012.
     """
     one, two = _checked(first), _checked(second)
-    dtype = np.promote_types(_dtype(one, two), _dtype(two, one))
-    dtype = jax.dtypes.canonicalize_dtype(np.promote_types(dtype, np.float32))
+    dtype = np.promote_types(_dtype(one, two), np.float32)
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
     if _size(one) != _size(two):
         msg = f"kernels of {_size(one)} and {_size(two)} nodes have no alignment"
         raise ValueError(msg)
@@ -133,7 +131,7 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
 
 
 class _Shifted(NamedTuple):
-    """H A H of a sparse A, which would not be sparse."""
+    """H A H of a sparse A, stored as A: the product is not sparse."""
 
     entries: scipy.sparse.csr_array
     sums: np.ndarray  # A 1
@@ -175,13 +173,19 @@ def _factor(name: str, phi: Any) -> Factor:
     return Factor(phi)
 
 
-def _dtype(kernel: Any, other: Any) -> Any:
-    if isinstance(kernel, Operator):  # it takes that of what it is applied to
-        both = isinstance(other, Operator)
-        return jnp.zeros(0).dtype if both else _dtype(other, kernel)
+def _array(kernel: Any) -> Any:
+    """Return the array that represents a kernel; None for an operator."""
+    if isinstance(kernel, Operator):
+        return None
     if isinstance(kernel, Factor):
-        return kernel.phi.dtype
-    return kernel.entries.dtype if isinstance(kernel, _Shifted) else kernel.dtype
+        return kernel.phi
+    return kernel.entries if isinstance(kernel, _Shifted) else kernel
+
+
+def _dtype(one: Any, two: Any) -> Any:
+    """Return the common type of two kernels; an operator takes any."""
+    dtypes = [x.dtype for x in map(_array, (one, two)) if x is not None]
+    return np.promote_types(dtypes[0], dtypes[-1]) if dtypes else jnp.zeros(0).dtype
 
 
 def _cast(kernel: Any, dtype: Any) -> Any:
@@ -193,11 +197,7 @@ def _cast(kernel: Any, dtype: Any) -> Any:
 
 
 def _size(kernel: Any) -> int:
-    if isinstance(kernel, Operator):
-        return kernel.size
-    if isinstance(kernel, _Shifted):
-        return len(kernel.sums)
-    return len(kernel.phi) if isinstance(kernel, Factor) else kernel.shape[0]
+    return kernel.size if isinstance(kernel, Operator) else _array(kernel).shape[0]
 
 
 def _centered(kernel: Any) -> Any:
@@ -206,8 +206,8 @@ def _centered(kernel: Any) -> Any:
     if isinstance(kernel, Operator):
 
         def apply(v: Array) -> Array:
-            sent = kernel.apply(v - jnp.mean(v, axis=0, keepdims=True))
-            return sent - jnp.mean(sent, axis=0, keepdims=True)
+            product = kernel.apply(v - jnp.mean(v, axis=0, keepdims=True))
+            return product - jnp.mean(product, axis=0, keepdims=True)
 
         return Operator(apply, kernel.size)
     if scipy.sparse.issparse(kernel):
@@ -217,7 +217,7 @@ def _centered(kernel: Any) -> Any:
 
 
 def _inner(one: Any, two: Any) -> Any:
-    """Return <K1, K2> = tr(K1 K2), whatever stands for them."""
+    """Return <K1, K2> = tr(K1 K2) of any representations."""
     if isinstance(one, Factor):
         if isinstance(two, Factor):
             return jnp.sum(jnp.matmul(one.phi.T, two.phi, precision=_HIGHEST) ** 2)
@@ -257,7 +257,7 @@ def _inner_by_columns(one: Any, two: Any) -> Any:
 
 
 def _as_map(kernel: Any) -> Any:
-    """Return a dense kernel, or else V -> K V."""
+    """Return V -> K V for a centered V if K is; a dense kernel stays a matrix."""
     if isinstance(kernel, jax.Array):
         return kernel
     if isinstance(kernel, Operator):
@@ -267,13 +267,9 @@ def _as_map(kernel: Any) -> Any:
 
 
 def _times(kernel: Any, v: Array) -> Array:
-    if isinstance(kernel, Operator):
-        return kernel.apply(v)
-    if isinstance(kernel, _Shifted):  # V is centered, and so is what it meets
-        return _times(kernel.entries, v)
-    if scipy.sparse.issparse(kernel):
-        return sparse.matmul(sparse.prepare(kernel, reorder=False), v)
-    return jnp.matmul(kernel, v, precision=_HIGHEST)
+    if isinstance(kernel, jax.Array):
+        return jnp.matmul(kernel, v, precision=_HIGHEST)
+    return _as_map(kernel)(v)
 
 
 def _sparse_inner(one: Any, two: Any) -> Any:

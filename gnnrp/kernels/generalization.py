@@ -1,6 +1,6 @@
-"""What alignment means for risk: the bound's terms, and the Bayes-optimal kernel.
+"""Terms of the risk bound by alignment, and the Bayes-optimal kernel.
 
-Labels are ±1 here, as both theorems need; the paper states neither.
+Labels are ±1, as both theorems need without stating it.
 """
 
 from typing import Any, NamedTuple
@@ -44,20 +44,20 @@ def bound(
         confidence: δ in (0, 1): the bound holds with probability 1 - δ.
 
     Raises:
-        ValueError: labels that are not ±1, an empty mask, a matrix that does not fit or
-            is not symmetric, or α or δ out of range.
+        ValueError: labels that are not ±1, an empty mask, a matrix of another size or
+            not symmetric, or α or δ out of range.
         TypeError: a mask that is not boolean, a matrix that is not dense.
 
     Source: Eq. 16, with its derivation in the appendix. The main text has an equality
-    sign where its c depends on the data and a bound is meant.
+    sign for a bound, and a constant c that depends on the data.
     """
     A = checks.reals("the adjacency", adjacency).astype(np.float64)
     checks.square("the adjacency", A)
-    inside = np.flatnonzero(checks.mask("train_mask", train_mask, len(A)))
+    train = np.flatnonzero(checks.mask("train_mask", train_mask, len(A)))
     y = checks.reals("labels", labels).astype(np.float64)
     checks.shape("labels", y, A.shape[:1])
-    y = y[inside]
-    if not inside.size:
+    y, A = y[train], A[np.ix_(train, train)]
+    if not train.size:
         msg = "there must be a training node"
         raise ValueError(msg)
     if not np.isin(y, (-1, 1)).all():
@@ -66,7 +66,6 @@ def bound(
     if not 0 < checks.number("confidence", confidence) < 1:
         msg = f"confidence must be in (0, 1), got {confidence}"
         raise ValueError(msg)
-    A = A[np.ix_(inside, inside)]
     if arrays.asymmetric_pair(A, _ROUND_OFF) is not None:
         msg = "the adjacency must be symmetric and finite between the training nodes"
         raise ValueError(msg)
@@ -75,31 +74,31 @@ def bound(
     if alpha * values[-1] >= 1:
         msg = f"alpha must be below 1 / λ_max = {1 / values[-1]:.6g}, got {alpha}"
         raise ValueError(msg)
-    count = len(inside)
-    complexity = float(count - alpha * y @ A @ y)
+    num_train = len(train)
+    complexity = float(num_train - alpha * y @ A @ y)
     trace = float(np.sum(1 / (1 - alpha * values)))
     return Bound(
         complexity,
         trace,
-        float(np.sqrt(complexity * trace) / count),
-        float(np.sqrt(np.log(1 / confidence) / count)),
+        float(np.sqrt(complexity * trace) / num_train),
+        float(np.sqrt(np.log(1 / confidence) / num_train)),
     )
 
 
 def bayes_kernel(same_class: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """Return K* = 2 P - 11^T, the covariance of balanced ±1 labels.
 
-    The best linear predictor of some labels from others takes it as its kernel
+    It is the kernel of the best linear predictor of some labels from others
     (``best_linear``). Under the proof's assumption P = A it is 2 A - 11^T; the
-    theorem's statement, A itself, holds where P = (1 + A) / 2 (it says P
-    proportional to A - 1/2, which cannot be: it should be P - 1/2 proportional to A).
+    theorem's statement, A itself, holds where P = (1 + A) / 2 (its condition, P
+    proportional to A - 1/2, should be P - 1/2 proportional to A).
 
     Args:
         same_class: P_ij = P(y_i = y_j), symmetric, 1 on the diagonal.
 
     Raises:
-        ValueError: P is no such matrix, or K* is not positive definite.
-        TypeError: not of real numbers, or sparse.
+        ValueError: P is not such a matrix, or K* is not positive definite.
+        TypeError: not real numbers, or sparse.
 
     Source: Thm. 5.2 and its proof in the appendix.
     """
@@ -122,9 +121,9 @@ def bayes_kernel(same_class: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n
 def best_linear(
     kernel: Float[np.ndarray, "n n"], train_mask: Bool[np.ndarray, " n"]
 ) -> Float[np.ndarray, "m l"]:
-    """Return K_X'X K_XX^-1: the weights of the training labels on the others.
+    """Return K_X'X K_XX^-1: the weights of the training labels for the other nodes.
 
-    No linear predictor of the unseen from the seen has a smaller squared risk if the
+    No linear predictor from the training labels has a smaller squared risk if the
     kernel is proportional to the covariance of the labels. (In the paper's proof a node
     is among its own regressors, where every invertible kernel has zero risk.)
 
@@ -133,8 +132,8 @@ def best_linear(
         train_mask: X.
 
     Raises:
-        ValueError: matrix and mask do not fit, no node or all of them are in the mask,
-            or K_XX is not positive definite.
+        ValueError: matrix and mask of different sizes, a mask of no or all nodes, or
+            K_XX is not positive definite.
         TypeError: a mask that is not boolean, a matrix that is not dense.
 
     Source: Thm. 5.2, corrected.

@@ -1,4 +1,4 @@
-"""How often neighbors share a label: by edges, by nodes, and as an alignment."""
+"""Homophily: shares of equal labels by edges and by nodes, and as an alignment."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ def level(
 
     Args:
         adjacency: A, symmetric, BCOO or scipy sparse, normalized or not.
-        labels: of all nodes; -1 if unknown, which counts as unlike every other.
+        labels: of all nodes; -1 if unknown, which differs from every other.
         centered: see ``alignment.alignment``.
 
     Raises:
-        ValueError: not one label a node.
-        TypeError: not sparse, or labels that are not whole numbers.
+        ValueError: not one label per node.
+        TypeError: not sparse, or labels that are not integers.
 
     Source: Sec. 5.1, "homophily level".
     """
-    adjacency, labels = _checked(adjacency, labels)
+    adjacency, labels = _validate(adjacency, labels)
     ideal = alignment.from_labels(labels, int(labels.max(initial=0)) + 1)
     return alignment.alignment(adjacency, ideal, centered=centered)
 
@@ -35,8 +35,8 @@ def level(
 def by_edges(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
     """Return the share of edges whose ends have the same label.
 
-    Loops do not count, nor edges with an unknown label (-1); of a directed graph each
-    entry counts. NaN without an edge that counts.
+    Loops and edges with an unknown label (-1) are left out; each entry of a directed
+    graph counts. NaN without any edge.
 
     Args:
         adjacency: its nonzero entries are the edges, BCOO or scipy sparse; weights are
@@ -44,8 +44,8 @@ def by_edges(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
         labels: of all nodes.
 
     Raises:
-        ValueError: not one label a node.
-        TypeError: not sparse, or labels that are not whole numbers.
+        ValueError: not one label per node.
+        TypeError: not sparse, or labels that are not integers.
 
     Source: Zhu et al. 2020, "edge homophily ratio".
     """
@@ -54,10 +54,9 @@ def by_edges(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
 
 
 def by_nodes(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
-    """Return the share of a node's neighbors that have its label, averaged over nodes.
+    """Return the share of neighbors with a node's label, averaged over nodes.
 
-    Nodes without a neighbor that counts (see ``by_edges``) are left out; NaN if all
-    are.
+    Neighbors as in ``by_edges``; nodes without any are left out. NaN if all are.
 
     Args:
         adjacency: the nonzero entries of row i are the neighbors of node i; BCOO or
@@ -65,33 +64,33 @@ def by_nodes(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
         labels: of all nodes.
 
     Raises:
-        ValueError: not one label a node.
-        TypeError: not sparse, or labels that are not whole numbers.
+        ValueError: not one label per node.
+        TypeError: not sparse, or labels that are not integers.
 
     Source: Pei et al. 2020, "node homophily".
     """
     rows, same = _pairs(adjacency, labels)
     degrees = np.bincount(rows)
-    seen = degrees > 0
-    shares = np.bincount(rows, weights=same)[seen] / degrees[seen]
+    connected = degrees > 0
+    shares = np.bincount(rows, weights=same)[connected] / degrees[connected]
     return float(shares.mean()) if shares.size else np.nan
 
 
 def _pairs(adjacency: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row of each entry that counts, and whether its labels are equal."""
-    adjacency, labels = _checked(adjacency, labels)
+    """Return the row of each edge, and whether its labels are equal."""
+    adjacency, labels = _validate(adjacency, labels)
     coo = adjacency.tocoo()
     ends = labels[np.stack(coo.coords)]
     counts = (coo.coords[0] != coo.coords[1]) & (ends >= 0).all(axis=0)
     return coo.coords[0][counts], (ends[0] == ends[1])[counts]
 
 
-def _checked(adjacency: Any, labels: Any) -> tuple[Any, np.ndarray]:
-    """Return both as they are used.
+def _validate(adjacency: Any, labels: Any) -> tuple[Any, np.ndarray]:
+    """Return CSR without stored zeros, and the labels.
 
     Raises:
-        ValueError: not one label a node.
-        TypeError: not sparse, or labels that are not whole numbers.
+        ValueError: not one label per node.
+        TypeError: not sparse, or labels that are not integers.
     """
     csr: Any = sparse.to_scipy(adjacency)
     csr.eliminate_zeros()

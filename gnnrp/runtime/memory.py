@@ -18,6 +18,9 @@ from gnnrp.runtime import checks
 LACK = "for lack of memory"
 """Words in every reason for which a smaller form was chosen."""
 
+RUNTIME = 2**25
+"""Bytes that compiled code and the allocator keep, part of every estimate."""
+
 _UNITS = {
     **{f"{letter}B": 1000**power for power, letter in enumerate(["", *"KMGT"])},
     **{f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", start=1)},

@@ -18,7 +18,7 @@ from gnnrp.kernels import homophily
 from gnnrp.kernels.ntk import structured
 from gnnrp.models import training
 from gnnrp.propagation import similarity
-from gnnrp.runtime import memory, peaks
+from gnnrp.runtime import memory
 
 _SMALL = 2**20  # bytes of a network that are part of the constant of every run
 
@@ -53,7 +53,7 @@ def check_memory(
     num_features = num_nodes if features is None else features.shape[1]
     network, itemsize = rule.network, jnp.zeros(0).dtype.itemsize
     kernel_bytes = functools.partial(
-        peaks.ntk,
+        structured.peak_bytes,
         num_nodes,
         num_features,
         network.depth,

@@ -1,10 +1,9 @@
 """Infinitely wide GCNs on a data set: their GNTK as a predictor, depth by depth."""
 
 import dataclasses
-import functools
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,85 +13,93 @@ import numpy as np
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features, gntk
-from gnnrp.kernels.gntk import activations, blocked
+from gnnrp.kernels.gntk import activations, blocked, neural_tangents
+from gnnrp.kernels.gntk import network as networks
 from gnnrp.propagation import exact, methods, residual, similarity
-from gnnrp.runtime import checks, memory, peaks
+from gnnrp.runtime import checks, memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
 from gnnrp.studies import rp as rp_study
 from gnnrp.types import MetricFn, Split
 
-Progress = Callable[[str, int, int], None]
-"""(what, done, total), called now and then."""
+ROUTES = ("recursion", "neural-tangents")
+"""Implementations of the same kernels: our own, with a sparse P, and a library."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GNTKSettings:
-    """Of the networks and of gradient descent on them."""
+    """Settings of the networks and of gradient descent on them.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
 
     depths: tuple[int, ...] = (1, 2, 3, 4)  # L of each network
     activation: str = "relu"
     bias: str = "none"  # or "before" or "after" the aggregation
     bias_std: float = 1.0
     num_steps: int = 10_000  # of size 1 / |Θ_XX|_∞, which is below 1 / λ_max
+    route: str = "recursion"  # or "neural-tangents"
 
     def __post_init__(self) -> None:
-        """Refuse what makes no network.
-
-        Raises:
-            ValueError: a value out of its range.
-        """
+        """Validate all settings."""
         for depth in checks.several("depths", self.depths):
             checks.count("depth", depth, 1, 1000)
         activations.by_name(self.activation)
         checks.one_of("bias", self.bias, gntk.BIASES)
         checks.at_least("bias_std", self.bias_std, 0)
         checks.count("num_steps", self.num_steps, 1, residual.MOST_STEPS)
+        checks.one_of("route", self.route, ROUTES)
+
+    def network(self, depth: int) -> gntk.Network:
+        """Return the network of one depth."""
+        activation = activations.by_name(self.activation)
+        return gntk.Network(depth, activation, bias=self.bias, bias_std=self.bias_std)
 
 
 def run(
-    dataset: Dataset,
-    settings: GNTKSettings,
-    *,
-    max_bytes: int | None = None,
-    progress: Progress | None = None,
+    dataset: Dataset, settings: GNTKSettings, *, options: Options = Options()
 ) -> dict[str, Any]:
     """Train wide GCNs of each depth by their GNTK; return the record.
 
     Each is scored at the step that validation chooses and, where the training nodes are
     few enough, at the end of training, which is kernel regression with the
-    pseudo-inverse. f_0 = 0 is presupposed. RP of the published settings and its
-    baselines stand beside them.
+    pseudo-inverse; f_0 = 0. The record also holds RP with the published settings, and
+    its baselines.
 
     Args:
         dataset: see ``datasets.load``; without features, inputs are one-hot.
         settings: of the networks.
-        max_bytes: what may be held in all; what there is if left out, see ``memory``.
-        progress: called with what is being done, how far it is, and of how much.
+        options: memory limit and progress.
 
     Raises:
-        ValueError: a kernel that does not fit, or a β too large for the type.
-        TypeError: no data set, no settings.
+        ValueError: a kernel that does not fit, a β too large for the type, or a route
+            that is not installed.
+        TypeError: not a data set, or not settings.
 
     Source: Def. 4.1; Theorem 3.2 for the end of training.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     checks.instance("settings", settings, GNTKSettings, "GNTKSettings() makes one")
-    gntk.check_bias(settings.bias_std, jnp.zeros(0).dtype)
+    networks.check_bias(settings.bias_std, jnp.zeros(0).dtype)
     began = time.perf_counter()
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
     num_train = int(dataset.splits.train.sum(axis=1).max())
     num_targets = datasets.num_targets(dataset)
-    check_memory(dataset.num_nodes, num_train, max_bytes, num_targets=num_targets)
+    check_memory(
+        dataset.num_nodes, num_train, options.max_bytes, num_targets=num_targets
+    )
+    if settings.route == "neural-tangents":
+        _check_neural_tangents(dataset, options)
     beside = rp_study.run(
         dataset,
         presets.settings(dataset.name, has_features=dataset.features is not None),
-        options=Options(max_bytes=max_bytes, progress=progress),
+        options=options,
     ).record
     matrix = sparse.prepare(
         graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
     )
-    dtype, rows = _all_depths(dataset, settings, matrix, max_bytes, progress)
+    dtype, rows = _all_depths(dataset, settings, matrix, options)
     _warn(rows)
     best = max(rows, key=lambda row: (row["val_mean"] is not None, row["val_mean"]))
     own = {key: beside[key] for key in ("val_mean", "val_std", "test_mean", "test_std")}
@@ -123,78 +130,122 @@ def check_memory(
     *,
     num_targets: int = 1,
 ) -> None:
-    """Refuse a graph whose kernels or targets would not fit.
+    """Check that the kernels and targets of a graph fit.
 
     Raises:
-        ValueError: they would not.
+        ValueError: they do not.
     """
     itemsize = jnp.zeros(0).dtype.itemsize
     num_train = min(num_train, methods.EXACT_UP_TO)  # beyond, nothing is factorized
     narrow = "float32, " if itemsize > 4 else ""
     memory.check(
         f"the GNTK of {num_nodes:,} nodes",
-        peaks.gntk(num_nodes, num_train, num_targets, itemsize=itemsize),
+        peak_bytes(num_nodes, num_train, num_targets, itemsize=itemsize),
         memory.room(max_bytes),
         f"take {narrow}a smaller graph, RP (gnnrp rp), or blocks of the kernel "
-        "(kernels.local)",
+        "(kernels.gntk.local)",
     )
+
+
+def peak_bytes(
+    num_nodes: int, num_train: int, num_targets: int = 1, *, itemsize: int
+) -> int:
+    """Return the peak of the GNTK of a GCN of any depth and of its evaluation.
+
+    K and N; N centered or propagated, and a product, or in their place the exact
+    trajectories of many training nodes; targets and scores of kernel regression.
+    """
+    kernels = 2 * num_nodes**2 * itemsize
+    factors = num_nodes * num_train * (itemsize + 16) + 16 * num_train**2
+    scores = num_nodes * num_targets * (3 * itemsize + 8)
+    return kernels + max(kernels, factors) + scores + memory.RUNTIME
 
 
 def inputs(dataset: Dataset) -> jax.Array:
     """Return X X^T, of row-normalized features where the published settings say so."""
+    x = _features(dataset)
+    return jnp.eye(dataset.num_nodes) if x is None else gntk.gram(x)
+
+
+def _features(dataset: Dataset) -> Any:
+    """Return the features as a network reads them; None if they are one-hot."""
     if dataset.features is None:
-        return jnp.eye(dataset.num_nodes)
+        return None
     x = features.as_float(features.checked(dataset.features), jnp.zeros(0).dtype)
     preset = presets.SETTINGS.get(dataset.name)
     if preset is not None and preset.row_normalize:
         x = features.row_normalized(x)
-    return gntk.gram(x)
+    return x
 
 
-@functools.partial(
-    jax.jit, donate_argnums=0, static_argnames=("activation", "bias", "last")
-)
-def _layer(kernels, matrix, bias_std, *, activation, bias, last):
-    return blocked.layer(
-        kernels,
-        matrix,
-        activation=activation and activations.by_name(activation),
-        bias=bias,
-        bias_std=bias_std,
-        last=last,
+def _check_neural_tangents(dataset: Dataset, options: Options) -> None:
+    """Check that neural-tangents is installed, and that its kernels fit.
+
+    Raises:
+        ValueError: it is not, or they do not.
+    """
+    try:
+        neural_tangents.load()
+    except ImportError as error:
+        msg = f"route 'neural-tangents' is not available: {error}"
+        raise ValueError(msg) from error
+    n, x = dataset.num_nodes, dataset.features
+    num_features = n if x is None else x.shape[1]
+    itemsize = jnp.zeros(0).dtype.itemsize
+    memory.check(
+        f"the GNTK of {n:,} nodes by neural-tangents",
+        neural_tangents.peak_bytes(n, num_features, itemsize=itemsize),
+        memory.room(options.max_bytes),
+        "take route 'recursion', which takes half of it, or a smaller graph",
     )
 
 
-def _all_depths(
-    dataset: Dataset,
-    settings: GNTKSettings,
-    matrix: sparse.Matrix,
-    max_bytes: int | None,
-    progress: Progress | None,
-) -> tuple[Any, list[dict[str, Any]]]:
-    """Return the type of the kernels and a row for each depth, in the order asked."""
-    kernels = gntk.initialize(inputs(dataset))
-    dtype, rows, spent = kernels.nngp.dtype, {}, 0.0
+_layer = jax.jit(blocked.layer, donate_argnums=0, static_argnames=("first", "ntk_only"))
+_by_library = jax.jit(neural_tangents.gcn)
+
+
+def _by_recursion(
+    dataset: Dataset, settings: GNTKSettings, matrix: sparse.Matrix
+) -> Iterator[tuple[int, jax.Array]]:
+    """Yield depth and Θ, from 1 to the deepest: each continues from the one before."""
+    kernels, network = gntk.initialize(inputs(dataset)), settings.network(1)
     deepest = max(settings.depths)
-    for depth in range(1, deepest + 1):  # a network of L layers goes on from L - 1
-        if progress:
-            progress("layers", depth - 1, deepest)
-        start = time.perf_counter()
+    for depth in range(1, deepest + 1):
         kernels = _layer(
-            kernels,
-            matrix,
-            jnp.asarray(settings.bias_std, dtype),
-            activation=settings.activation if depth > 1 else None,
-            bias=settings.bias,
-            last=depth == deepest,
+            kernels, matrix, network, first=depth == 1, ntk_only=depth == deepest
         )
-        kernels.ntk.block_until_ready()
-        spent += time.perf_counter() - start
+        yield depth, kernels.ntk
+
+
+def _by_neural_tangents(
+    dataset: Dataset, settings: GNTKSettings, matrix: sparse.Matrix
+) -> Iterator[tuple[int, jax.Array]]:
+    """Yield depth and Θ, of each depth anew."""
+    P, x = matrix(jnp.eye(dataset.num_nodes)), _features(dataset)
+    X = jnp.eye(dataset.num_nodes) if x is None else jnp.asarray(features.as_dense(x))
+    for depth in sorted(set(settings.depths)):
+        yield depth, _by_library(P, X, settings.network(depth)).ntk
+
+
+def _all_depths(
+    dataset: Dataset, settings: GNTKSettings, matrix: sparse.Matrix, options: Options
+) -> tuple[Any, list[dict[str, Any]]]:
+    """Return the type of the kernels, and a row for each depth, in their order."""
+    route_fn = {"recursion": _by_recursion, "neural-tangents": _by_neural_tangents}
+    kernels = route_fn[settings.route](dataset, settings, matrix)
+    dtype, rows, seconds = None, {}, 0.0
+    deepest = max(settings.depths)
+    options.report("layers", 0, deepest)
+    start = time.perf_counter()
+    for depth, theta in kernels:
+        theta.block_until_ready()
+        seconds += time.perf_counter() - start
+        dtype = theta.dtype
         if depth in settings.depths:
-            found = _depth(dataset, matrix, kernels.ntk, settings, depth, max_bytes)
-            rows[depth] = found | {
-                "kernel_seconds": round(spent, 4)
-            }  # of all layers so far
+            row = _depth(dataset, matrix, theta, settings, depth, options.max_bytes)
+            rows[depth] = row | {"kernel_seconds": round(seconds, 4)}  # so far
+        options.report("layers", depth, deepest)
+        start = time.perf_counter()
     return dtype, [rows[depth] for depth in settings.depths]
 
 
@@ -233,7 +284,7 @@ def _depth(
 
 
 def _warn(rows: list[dict[str, Any]]) -> None:
-    """Warn once of each remark on networks of some depths."""
+    """Warn once for each remark, naming the depths."""
     for remark in dict.fromkeys(x for row in rows for x in row["remarks"]):
         depths = [str(row["depth"]) for row in rows if remark in row["remarks"]]
         msg = f"GNTK of {', '.join(depths)} layer(s): {remark}"
@@ -241,7 +292,7 @@ def _warn(rows: list[dict[str, Any]]) -> None:
 
 
 def _safe_step(theta: jax.Array, train: np.ndarray) -> float:
-    """Return 1 / |Θ_XX|_∞ of the split where it is least."""
+    """Return the least 1 / |Θ_XX|_∞ of all splits."""
     sums = jnp.abs(theta) @ jnp.asarray(train.T, theta.dtype)
     return float(1 / jnp.max(jnp.where(train.T, sums, 0)))
 
@@ -269,10 +320,10 @@ def _alignment(one, two):
 def _alignments(
     theta: jax.Array, matrix: sparse.Matrix, dataset: Dataset, depth: int
 ) -> dict[str, float]:
-    """Return how Θ aligns with A^{2L}, and with the labels of all nodes, centered."""
+    """Return the centered alignments of Θ with A^{2L} and with all labels."""
     far = alignment.Operator(similarity.Power(matrix, 2 * depth), len(theta))
-    found = {"graph": _alignment(theta, far)}
+    values = {"graph": _alignment(theta, far)}
     if dataset.labels.ndim == 1:
         ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
-        found["labels"] = _alignment(theta, ideal)
-    return {name: round(float(value), 6) for name, value in found.items()}
+        values["labels"] = _alignment(theta, ideal)
+    return {name: round(float(value), 6) for name, value in values.items()}

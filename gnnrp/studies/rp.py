@@ -218,13 +218,15 @@ def _kernel_form(
     num_rows = _num_distinct_rows(x)
     lacking = ""
     if num_rows <= num_nodes / 2:
-        needed = peaks.distinct(num_nodes, num_features, num_rows, itemsize=itemsize)
+        needed = low_rank.distinct_bytes(
+            num_nodes, num_features, num_rows, itemsize=itemsize
+        )
         if needed <= room.left:
             return "distinct", f"of {num_rows:,} distinct rows"
         lacking = f"; {memory.LACK} not distinct rows: it {memory.told(needed, room)}"
     many_products = settings.loss != "squared" or num_train > methods.EXACT_UP_TO
     if many_products and num_nodes**2 * itemsize <= DENSE_BYTES:
-        needed = peaks.dense_kernel(num_nodes, itemsize=itemsize)
+        needed = features.matrix_bytes(num_nodes, itemsize=itemsize)
         if needed <= room.left / 2:  # the other half is for the run
             return "dense", "held densely, for many products"
         lacking = f"; {memory.LACK} not held densely: it {memory.told(needed, room)}"

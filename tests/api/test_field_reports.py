@@ -104,7 +104,7 @@ def test_every_kind_has_a_test():  # 1 to 22
 
 def test_kind_1_equal_inputs_have_a_finite_gradient_through_a_relu_kernel():
     def total(X):
-        return jnp.sum(gntk.gcn(lambda v: v, gntk.gram(X), depth=2).ntk)
+        return jnp.sum(gntk.gcn(lambda v: v, gntk.gram(X), gntk.Network(2)).ntk)
 
     gradient = jax.grad(total)(jnp.array([[1.0, 2.0], [1.0, 2.0], [0.0, 1.0]]))
     assert np.isfinite(gradient).all()
@@ -189,7 +189,9 @@ def test_kind_15_blocks_of_the_kernel_of_a_large_graph_need_no_square_array():
     held = memory.peak()
     tracemalloc.start()  # which counts what numpy asks for and never touches
     try:
-        found = local.gcn(adjacency, X, [0, 7], [7, 9, n - 1], depth=2, max_bytes=2**26)
+        found = local.gcn(
+            adjacency, X, [0, 7], [7, 9, n - 1], gntk.Network(2), max_bytes=2**26
+        )
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

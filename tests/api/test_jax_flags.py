@@ -119,9 +119,7 @@ DRIVERS = {
     "gntk": lambda: gntk.gcn(
         world(),
         gntk.gram(generators.world(0).features),
-        depth=3,
-        bias="after",
-        bias_std=0.1,
+        gntk.Network(3, bias="after", bias_std=0.1),
     ),
     "train": train,
     "tangent kernel": tangent_kernel,

@@ -128,7 +128,7 @@ MASKED = {
     "mask of training": lambda: trained(train=masked(ENDS)),
     "features": lambda: features.build(masked(X)),
     "features of a Gram matrix": lambda: gntk.gram(masked(X)),
-    "features of blocks": lambda: local.gcn(A, masked(X), [0], [1], depth=1),
+    "features of blocks": lambda: local.gcn(A, masked(X), [0], [1], gntk.Network(1)),
     "features of landmarks": lambda: low_rank.nystrom(
         masked(X), num_landmarks=2, key=jax.random.key(0)
     ),

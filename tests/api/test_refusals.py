@@ -101,10 +101,12 @@ NUMBERS = {  # a number each, and what is none
         X, gamma=x, num_features=2, key=KEY
     ),
     "bandwidth": lambda x: features.gamma_from_bandwidth(x),
-    "scale": lambda x: gntk.gcn(M, GRAM, depth=2, scale=x),
+    "scale": lambda x: gntk.gcn(M, GRAM, gntk.Network(2, scale=x)),
     "scale in closed form": lambda x: closed_forms.constants(2, scale=x),
-    "bias": lambda x: gntk.gcn(M, GRAM, depth=1, bias="after", bias_std=x),
-    "bias in blocks": lambda x: blocked.gcn(M, GRAM, depth=1, bias="after", bias_std=x),
+    "bias": lambda x: gntk.gcn(M, GRAM, gntk.Network(1, bias="after", bias_std=x)),
+    "bias in blocks": lambda x: blocked.gcn(
+        M, GRAM, gntk.Network(1, bias="after", bias_std=x)
+    ),
     "slope": activations.leaky_relu,
     "confidence": lambda x: generalization.bound(
         np.eye(N), np.ones(N), PARTS.train, alpha=0.1, confidence=x
@@ -136,7 +138,7 @@ COUNTS = {  # a whole number each
     "products": lambda x: label.limit(M, Y, alpha=0.5, max_iterations=x),
     "columns": lambda x: maps.columns(S, [0], x),
     "parts": lambda x: partitioning.balanced(A, x),
-    "depth": lambda x: gntk.gcn(M, GRAM, depth=x),
+    "depth": lambda x: gntk.gcn(M, GRAM, gntk.Network(x)),
     "hops of a kernel": lambda x: closed_forms.linear(M, GRAM, num_hops=x),
     "nodes of a kernel": lambda x: closed_forms.decoupled(M, x, num_hops=1, depth=2),
     "classes": lambda x: alignment.from_labels(LABELS, x),
@@ -377,14 +379,18 @@ ROWS = [
     (lambda: splits.random(LABELS, 1, (0.5, 0.5)), ValueError, ["three"]),
     (lambda: splits.public(N, PARTS.train, [], []), ValueError, ["np.flatnonzero"]),
     # Wide networks
-    (lambda: gntk.gcn(A, GRAM, depth=1), TypeError, [MAP, "BCOO"]),
-    (lambda: gntk.gcn(M, X, depth=1), ValueError, ["gram", "(12, 4)"]),
+    (lambda: gntk.gcn(A, GRAM, gntk.Network(1)), TypeError, [MAP, "BCOO"]),
+    (lambda: gntk.gcn(M, X, gntk.Network(1)), ValueError, ["gram", "(12, 4)"]),
     (
-        lambda: gntk.gcn(M, GRAM, depth=2, activation="relu"),
+        lambda: gntk.gcn(M, GRAM, gntk.Network(2, activation="relu")),
         TypeError,
         ["'relu'", "activations.by_name"],
     ),
-    (lambda: gntk.gcn(M, GRAM, depth=2, trained=3), ValueError, ["trained", "list"]),
+    (
+        lambda: gntk.gcn(M, GRAM, gntk.Network(2, trained=3)),
+        ValueError,
+        ["trained", "list"],
+    ),
     (lambda: gntk.dense(GRAM), TypeError, ["Kernels", "gntk.initialize"]),
     (lambda: gntk.propagate(GRAM, M), TypeError, ["gntk.initialize"]),
     (lambda: gntk.add([gntk.initialize(GRAM), GRAM]), TypeError, ["each branch"]),
@@ -394,11 +400,27 @@ ROWS = [
         ["a pair"],
     ),
     (lambda: gntk.initialize(GRAM[0]), ValueError, ["(12,)", "gntk.gram"]),
-    (lambda: blocked.gcn(EYE, GRAM, depth=1), TypeError, [MAP]),
-    (lambda: blocked.gcn(M, GRAM, depth=1, activation=None), TypeError, ["by_name"]),
-    (lambda: blocked.gcn(M, GRAM, depth=1, mesh="x"), TypeError, ["Mesh", "'x'"]),
-    (lambda: local.gcn(A, X, PARTS.train, [1], depth=1), ValueError, ["flatnonzero"]),
-    (lambda: local.gcn(A, X.astype(str), [0], [1], depth=1), TypeError, [REALS]),
+    (lambda: blocked.gcn(EYE, GRAM, gntk.Network(1)), TypeError, [MAP]),
+    (
+        lambda: blocked.gcn(M, GRAM, gntk.Network(1, activation=None)),
+        TypeError,
+        ["by_name"],
+    ),
+    (
+        lambda: blocked.gcn(M, GRAM, gntk.Network(1), mesh="x"),
+        TypeError,
+        ["Mesh", "'x'"],
+    ),
+    (
+        lambda: local.gcn(A, X, PARTS.train, [1], gntk.Network(1)),
+        ValueError,
+        ["flatnonzero"],
+    ),
+    (
+        lambda: local.gcn(A, X.astype(str), [0], [1], gntk.Network(1)),
+        TypeError,
+        [REALS],
+    ),
     (lambda: closed_forms.spectral_gram(A), TypeError, [REALS, "BCOO"]),
     (lambda: closed_forms.spectral_gram(X), ValueError, ["square", "(12, 4)"]),
     (lambda: closed_forms.two_layer(A, GRAM), TypeError, [MAP]),

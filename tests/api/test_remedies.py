@@ -261,7 +261,7 @@ def test_nodes_beyond_those_of_the_graph_are_refused_without_an_argument_of_anot
 def test_row_sums_that_do_not_scale_are_refused_with_what_a_fit_can_change():
     model = ResidualPropagation(1, 0.5, 3, kernel="linear")
     x = np.arange(6.0)[:, None] - 2.5
-    with pytest.raises(ValueError, match="positive, finite row sums or another gamma"):
+    with pytest.raises(ValueError, match="take another kernel or gamma"):
         model.fit(PATH, [0, 1] * 3, features=x)
 
 

@@ -271,16 +271,24 @@ DRIVERS = {
         times,
         lambda f: (
             local.gcn(
-                P, FEATURES, [0, 1], [2, 3], depth=3, activation=activation_of(f)
+                P,
+                FEATURES,
+                [0, 1],
+                [2, 3],
+                gntk.Network(3, activation=activation_of(f)),
             ).ntk
         ),
     ),
     "gntk.gcn": Driver(
         times,
-        lambda f: gntk.gcn(A, X @ X.T, depth=2, activation=activation_of(f)).ntk,
+        lambda f: (
+            gntk.gcn(A, X @ X.T, gntk.Network(2, activation=activation_of(f))).ntk
+        ),
     ),
-    "gntk.gcn, propagation": Driver(mix, lambda f: gntk.gcn(f, X @ X.T, depth=2).ntk),
-    "blocked.gcn": Driver(mix, lambda f: blocked.gcn(f, X @ X.T, depth=2)),
+    "gntk.gcn, propagation": Driver(
+        mix, lambda f: gntk.gcn(f, X @ X.T, gntk.Network(2)).ntk
+    ),
+    "blocked.gcn": Driver(mix, lambda f: blocked.gcn(f, X @ X.T, gntk.Network(2)).ntk),
     "structured.gcn": Driver(
         times,
         lambda f: structured.gcn(LAYERS, X, A, activation_fn=lambda z: f(jnp.tanh(z))),

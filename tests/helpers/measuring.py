@@ -23,6 +23,7 @@ from gnnrp import graph, metrics, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features
 from gnnrp.kernels.features import low_rank
+from gnnrp.kernels.ntk import structured
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import _lanczos, methods, residual, similarity
 from gnnrp.propagation.problem import make_problem
@@ -111,18 +112,18 @@ def kernel(name: str, n: int, d: int, number: int) -> Case:
         return features.normalized_matrix(features.build(x, normalized=False))
 
     run, estimate = {
-        "dense": (dense, peaks.dense_kernel(n, **each)),
+        "dense": (dense, features.matrix_bytes(n, **each)),
         "distinct": (
             lambda: low_rank.distinct(x),
-            peaks.distinct(n, d, number, **each),
+            low_rank.distinct_bytes(n, d, number, **each),
         ),
         "fourier": (
             lambda: low_rank.fourier(x, gamma=0.01, num_features=number, key=key),
-            peaks.fourier(n, d, number, **each),
+            low_rank.fourier_bytes(n, d, number, **each),
         ),
         "nystrom": (
             lambda: low_rank.nystrom(x, num_landmarks=number, key=key),
-            peaks.nystrom(n, number, **each),
+            low_rank.nystrom_bytes(n, number, **each),
         ),
     }[name]
     return Case(run, lambda _: estimate)
@@ -138,7 +139,7 @@ def gntk(n: int, depths: tuple[int, ...]) -> Case:
     data = blocks(n)
     settings = gntk_study.GNTKSettings(depths=depths, num_steps=100)
     num_train = int(data.splits.train.sum(axis=-1).max())
-    needed = peaks.gntk(n, num_train, itemsize=jnp.zeros(0).dtype.itemsize)
+    needed = gntk_study.peak_bytes(n, num_train, itemsize=jnp.zeros(0).dtype.itemsize)
     return Case(lambda: gntk_study.run(data, settings), lambda _: needed)
 
 
@@ -166,7 +167,9 @@ def wide_ntk(n: int, depth: int, width: int) -> Case:
     rule = training.Rule(gnn.GCN(5, width, depth), objectives.sgd(0.1, momentum=0.9))
     shape, each = data.features.shape, {"itemsize": jnp.zeros(0).dtype.itemsize}
     state = training.state_bytes(rule, shape[1], **each)
-    look = peaks.ntk(*shape, depth, 1, 2, width=width, num_classes=5, **each)
+    look = structured.peak_bytes(
+        *shape, depth, 1, 2, width=width, num_classes=5, **each
+    )
     needed = max(training.peak_bytes(rule, shape, **each), state + look)
     return Case(lambda: ntk_study.run(data, settings), lambda _: needed)
 
@@ -177,7 +180,7 @@ def ntk(n: int, depth: int, num_graphs: int, width: int = 16) -> Case:
     more = {"num_graphs": num_graphs, "num_steps": 10, "every": 10}
     settings = ntk_study.NTKSettings(depth=depth, width=width, **more)
     itemsize = jnp.zeros(0).dtype.itemsize
-    needed = peaks.ntk(n, 100, depth, 1, num_graphs, itemsize=itemsize)
+    needed = structured.peak_bytes(n, 100, depth, 1, num_graphs, itemsize=itemsize)
     return Case(lambda: ntk_study.run(data, settings), lambda _: needed)
 
 

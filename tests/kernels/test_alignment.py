@@ -29,7 +29,7 @@ def golden_kernel(name):
     if name == "GNTK L=2":
         X = np.array(GOLDEN["X"])
         matrix = sparse.prepare(scipy.sparse.csr_array(A))
-        return gntk.gcn(matrix, jnp.asarray(X @ X.T), depth=2).ntk
+        return gntk.gcn(matrix, jnp.asarray(X @ X.T), gntk.Network(2)).ntk
     return {
         "A": A,
         "A_no_loops": np.array(GOLDEN["A_no_loops"]),

@@ -204,7 +204,9 @@ def test_other_initializations_have_their_variance_and_no_bias(kind, spread):
 def test_the_ntk_parameterization_has_the_covariance_of_the_infinite_network(inputs):
     network = gnn.GCN(4000, 300, 2, parameterization="ntk", bias_std=0.5)
     x, matrix = inputs, world(0).by_rows
-    infinite = gntk.gcn(matrix, gntk.gram(x), depth=2, bias="after", bias_std=0.5).nngp
+    infinite = gntk.gcn(
+        matrix, gntk.gram(x), gntk.Network(2, bias="after", bias_std=0.5)
+    ).nngp
     total = 0
     for key in jax.random.split(KEY, 10):
         f = network.apply(network.init(key, x, matrix), x, matrix)

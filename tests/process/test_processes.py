@@ -48,10 +48,10 @@ mesh = Mesh(np.array(jax.devices()), ("nodes",))
 rng = np.random.default_rng(0)
 P = sparse.prepare(scipy.sparse.random_array((23, 23), density=0.3, rng=rng).tocsr())
 X = rng.standard_normal((23, 4))
-gcn = jax.jit(blocked.gcn, static_argnames=("depth", "mesh"))
-half = gcn(P, X @ X.T, depth=2, mesh=mesh)
+gcn = jax.jit(blocked.gcn, static_argnames="mesh")
+half = gcn(P, X @ X.T, gntk.Network(2), mesh=mesh).ntk
 assert not half.is_fully_addressable
-expected = np.asarray(gntk.gcn(P, jax.numpy.asarray(X @ X.T), depth=2).ntk)
+expected = np.asarray(gntk.gcn(P, jax.numpy.asarray(X @ X.T), gntk.Network(2)).ntk)
 whole = multihost_utils.process_allgather(half, tiled=True)
 assert np.abs(whole - expected).max() < 1e-13 * np.abs(expected).max()
 nodes = np.load(folder / f"part-{host}.npz")["nodes"]

@@ -225,7 +225,7 @@ def built(data, matrix, num_train, max_bytes):
 
 @pytest.mark.usefixtures("nothing_held")
 def test_a_dense_kernel_takes_half_of_what_there_is_at_most(data, matrix):
-    size = peaks.dense_kernel(data.num_nodes, itemsize=8)
+    size = features.matrix_bytes(data.num_nodes, itemsize=8)
     S, why = built(data, matrix, 10**6, 2 * size)
     assert isinstance(S.inner, similarity.Dense)
     assert why == "held densely, for many products"
@@ -284,9 +284,9 @@ def test_a_gntk_that_does_not_fit_is_refused(data):
         ValueError,
         match="the GNTK of 200 nodes takes about .* MB and 1.0 MB are left of the 1.0 "
         r"MB allowed; take float32, a smaller graph, RP \(gnnrp rp\), or blocks of the "
-        r"kernel \(kernels.local\)$",
+        r"kernel \(kernels.gntk.local\)$",
     ):
-        gntk_study.run(data, gntk_study.GNTKSettings(), max_bytes=MB)
+        gntk_study.run(data, gntk_study.GNTKSettings(), options=Options(max_bytes=MB))
     with (
         jax.enable_x64(False),
         pytest.raises(ValueError, match="allowed; take a smaller graph, RP"),
@@ -399,7 +399,7 @@ def test_targets_that_do_not_fit_are_refused_before_they_are_made(
     runs = {
         "rp": lambda: rp_study.run(large, presets.RPSettings(), options=limit),
         "gntk": lambda: gntk_study.run(
-            large, gntk_study.GNTKSettings(), max_bytes=800 * MB
+            large, gntk_study.GNTKSettings(), options=Options(max_bytes=800 * MB)
         ),
         "ntk": lambda: ntk_study.run(large, ntk_study.NTKSettings(), options=limit),
     }

@@ -6,8 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from measuring import CASES, measured
 
+from gnnrp.kernels import features
+from gnnrp.kernels.ntk import structured
 from gnnrp.propagation import _lanczos
 from gnnrp.runtime import peaks
+from gnnrp.studies import gntk as gntk_study
 
 RP = peaks.Sizes(
     num_nodes=50_000,
@@ -86,14 +89,17 @@ def test_a_krylov_space_grows_with_its_vectors():
 
 def test_kernels_grow_with_the_square_of_their_nodes():
     for one, two in (
-        (peaks.gntk(20_000, 100, itemsize=4), peaks.gntk(40_000, 100, itemsize=4)),
         (
-            peaks.dense_kernel(40_000, itemsize=4),
-            peaks.dense_kernel(80_000, itemsize=4),
+            gntk_study.peak_bytes(20_000, 100, itemsize=4),
+            gntk_study.peak_bytes(40_000, 100, itemsize=4),
         ),
         (
-            peaks.ntk(20_000, 10, 2, 1, 0, itemsize=4),
-            peaks.ntk(40_000, 10, 2, 1, 0, itemsize=4),
+            features.matrix_bytes(40_000, itemsize=4),
+            features.matrix_bytes(80_000, itemsize=4),
+        ),
+        (
+            structured.peak_bytes(20_000, 10, 2, 1, 0, itemsize=4),
+            structured.peak_bytes(40_000, 10, 2, 1, 0, itemsize=4),
         ),
     ):
         assert two == pytest.approx(4 * one, rel=0.1)
@@ -101,7 +107,7 @@ def test_kernels_grow_with_the_square_of_their_nodes():
 
 def test_deeper_networks_targets_and_gram_matrices_add_to_a_tracked_kernel():
     def needed(depth, targets, grams):
-        return peaks.ntk(1000, 100, depth, targets, grams, itemsize=4)
+        return structured.peak_bytes(1000, 100, depth, targets, grams, itemsize=4)
 
     assert needed(1, 1, 0) < needed(2, 1, 0) < needed(3, 1, 0)
     assert needed(2, 4, 0) - needed(2, 1, 0) == 3 * 4 * 1000**2
@@ -110,9 +116,9 @@ def test_deeper_networks_targets_and_gram_matrices_add_to_a_tracked_kernel():
 
 def test_sparse_rows_take_what_their_entries_take():
     def needed(num_entries, num_features):
-        return peaks.sparse_rows(num_entries, num_features, 2**26, itemsize=4)
+        return features.sparse_rows_bytes(num_entries, num_features, 2**26, itemsize=4)
 
     small = needed(10**6, 3 * 10**6)
-    assert small < 0.1 * peaks.dense_rows(400, 3 * 10**6, 2**26, itemsize=4)
+    assert small < 0.1 * features.dense_rows_bytes(400, 3 * 10**6, 2**26, itemsize=4)
     assert needed(2 * 10**6, 3 * 10**6) > small
     assert needed(10**6, 6 * 10**6) > small

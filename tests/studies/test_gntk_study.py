@@ -1,5 +1,6 @@
 """Wide GCNs on a data set: scores, alignments, and what does not fit."""
 
+import dataclasses
 import json
 
 import jax
@@ -10,6 +11,9 @@ import pytest
 from gnnrp import cli, datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment, gntk
+from gnnrp.kernels.gntk import neural_tangents
+from gnnrp.runtime import memory
+from gnnrp.runtime.options import Options
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import tables
 
@@ -32,7 +36,9 @@ def record(data):
 
 def theta_of(data, depth):
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    return np.asarray(gntk.gcn(matrix, gntk_study.inputs(data), depth=depth).ntk)
+    return np.asarray(
+        gntk.gcn(matrix, gntk_study.inputs(data), gntk.Network(depth)).ntk
+    )
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -94,7 +100,7 @@ def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
     with pytest.raises(
         ValueError, match=r"of 120 nodes takes about .* 0.0 MB are left"
     ):
-        gntk_study.run(data, SMALL, max_bytes=1000)
+        gntk_study.run(data, SMALL, options=Options(max_bytes=1000))
     big = data._replace(num_nodes=10**6)
     with pytest.raises(ValueError, match="of 1,000,000 nodes takes about"):
         gntk_study.run(big, SMALL)
@@ -109,11 +115,50 @@ def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
         ({"bias": "both"}, "bias must be one of"),
         ({"bias_std": -1.0}, "bias_std must be at least 0, got -1"),
         ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
+        ({"route": "stax"}, "route must be one of recursion, neural-tangents"),
     ],
 )
 def test_settings_that_make_no_network_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         gntk_study.GNTKSettings(**change)
+
+
+@pytest.mark.usefixtures("nt")
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_both_routes_give_the_same_record(data, one_hot):
+    data = data._replace(features=None) if one_hot else data
+    networks = {"depths": (1, 3), "bias": "after", "bias_std": 0.3, "num_steps": 50}
+    with jax.numpy_dtype_promotion("standard"):
+        ours, theirs = (
+            gntk_study.run(data, gntk_study.GNTKSettings(**networks, route=route))
+            for route in gntk_study.ROUTES
+        )
+    assert theirs["settings"]["route"] == "neural-tangents"
+    for one, other in zip(ours["depths"], theirs["depths"], strict=True):
+        for name in ("val_mean", "test_mean", "best_step", "end"):
+            assert one[name] == other[name]
+        assert one["alignment"] == pytest.approx(other["alignment"], abs=1e-6)
+
+
+def test_a_route_that_is_not_installed_or_does_not_fit_is_refused(data, monkeypatch):
+    settings = dataclasses.replace(SMALL, route="neural-tangents")
+    monkeypatch.setattr(gntk_study.neural_tangents, "load", lambda: None)
+    room = Options(max_bytes=memory.held() + 3 * 10**9)
+    big = data._replace(num_nodes=8000)
+    with pytest.raises(
+        ValueError,
+        match=r"of 8,000 nodes by neural-tangents takes about .* route 'recursion'",
+    ):
+        gntk_study.run(big, settings, options=room)
+
+    def missing():
+        msg = f"not installed: {neural_tangents.INSTALL}"
+        raise ImportError(msg)
+
+    monkeypatch.setattr(gntk_study.neural_tangents, "load", missing)
+    line = "'neural-tangents' is not available: not installed: pip install"
+    with pytest.raises(ValueError, match=line):
+        gntk_study.run(data, settings)
 
 
 def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, data):

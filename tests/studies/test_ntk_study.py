@@ -14,9 +14,9 @@ import scipy.sparse
 from gnnrp import cli, datasets, graph, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment
-from gnnrp.kernels.ntk import empirical
+from gnnrp.kernels.ntk import empirical, structured
 from gnnrp.models import gnn
-from gnnrp.runtime import memory, peaks
+from gnnrp.runtime import memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import _graphs, _tracking_rows, tables
 from gnnrp.studies import ntk as ntk_study
@@ -198,7 +198,9 @@ def test_sparse_and_missing_features_serve(data, record):
 
 def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record, monkeypatch):
     monkeypatch.setattr(memory, "held", lambda: 0)
-    needed = peaks.ntk(120, data.features.shape[1], SMALL.depth, 1, 0, itemsize=8)
+    needed = structured.peak_bytes(
+        120, data.features.shape[1], SMALL.depth, 1, 0, itemsize=8
+    )
     found = ntk_study.run(data, SMALL, options=Options(max_bytes=needed))
     for one, other in zip(found["rows"], record["rows"], strict=True):
         assert one["graphs"][1]["kernel_graph"] == pytest.approx(

@@ -1,4 +1,4 @@
-"""Kernel functions of two blocks of rows, (b, d) and (n, d) -> (b, n); by name."""
+"""Kernel functions of two blocks of rows, (b, d) and (n, d) -> (b, n)."""
 
 from collections.abc import Callable
 
@@ -77,7 +77,7 @@ KERNELS: dict[str, GramFn] = {
 
 def of_distance(distance: Float[Array, "b n"], gamma: Scalar) -> Float[Array, "b n"]:
     """Return exp(-γ d)."""
-    # Rounding may leave a small negative distance where rows are equal.
+    # Rounding may leave a small negative distance between equal rows.
     return jnp.exp(-gamma * jnp.maximum(distance, 0))
 
 

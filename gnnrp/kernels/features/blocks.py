@@ -1,4 +1,4 @@
-"""Kernels of node features, evaluated in row blocks: n x n is never held unless asked.
+"""Kernels of node features, evaluated in row blocks without an n x n array.
 
 A kernel is a function of two blocks of rows, (b, d) and (n, d) -> (b, n). ``build``
 turns it into a linear map; with ``normalized`` it is Kn = Dk^-1/2 Kg Dk^-1/2, Dk the
@@ -38,11 +38,11 @@ from gnnrp.kernels.features.inputs import (
     thin,
 )
 from gnnrp.kernels.features.sparse_rows import SparseRows
-from gnnrp.runtime import arrays, checks, memory, peaks, tracing
+from gnnrp.runtime import arrays, checks, memory, tracing
 from gnnrp.types import Scalar
 
 _BLOCK_BYTES = 2**26  # of one row block of the kernel
-_MOST_OFFSET = 0.99  # of the squares, that the mean row may be
+_MAX_OFFSET = 0.99  # share of the mean row in the squares
 
 
 @jax.tree_util.register_dataclass
@@ -61,11 +61,11 @@ class FeatureKernel:
 
     @property
     def is_symmetric(self) -> bool | None:
-        """True for the kernels of ``KERNELS``; None, unknown, for other functions."""
+        """True for the kernels of ``KERNELS``; None (unknown) for other functions."""
         return True if self.gram_fn in KERNELS.values() else None
 
     def __call__(self, v: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-        """Return the product; memory: one block of rows beside V and the result.
+        """Return the product, with one block of rows in memory.
 
         Raises:
             ValueError: V has another number of rows.
@@ -94,20 +94,20 @@ def build(
 
     Args:
         features: dense or scipy sparse. If fewer than 4 percent of the entries are
-            nonzero, and the kernel is given by name, only those are stored and used.
+            nonzero, and the kernel is one of ``KERNELS``, they are stored as sparse.
         kernel: a name from ``KERNELS``, or a function (x, y, γ) -> block. It is static
-            under a ``jit`` of your own; runs of this package trace it anew each time.
+            under your own ``jit``; runs of this package trace it anew each time.
         gamma: γ of the kernel; the linear kernel has none.
         normalized: Dk^-1/2 Kg Dk^-1/2 with Dk over all n rows, else Kg itself.
         block_bytes: memory of one row block.
-        max_bytes: limit of the memory in use; that of the machine if left out.
+        max_bytes: limit of the memory in use; that of the machine by default.
 
     Raises:
         ValueError: unknown kernel; γ not positive, or out of the features' type;
             features that are not a finite matrix with a column; a kernel that does not
-            fit into memory; or, normalized, a row sum that is not positive.
-        TypeError: a kernel that is neither a name nor a function, features that are not
-            real numbers.
+            fit in memory; or, if normalized, a row sum that is not positive.
+        TypeError: a kernel that is neither a name nor a function, or features that are
+            not real numbers.
     """
     if isinstance(kernel, str):
         checks.one_of("kernel", kernel, KERNELS)
@@ -119,20 +119,19 @@ def build(
     room = memory.room(max_bytes)
     check_memory(x, kernel, room, block_bytes=block_bytes)
     x = thin(x) if kernel in KERNELS.values() else as_dense(x)
-    is_of_distance = kernel is gaussian or kernel is laplacian
-    if is_of_distance and not scipy.sparse.issparse(x):
+    is_sparse, num_nodes = scipy.sparse.issparse(x), x.shape[0]
+    if (kernel is gaussian or kernel is laplacian) and not is_sparse:
         checks.fits("features", x, jax.dtypes.canonicalize_dtype(x.dtype))
         x = _near_zero(x)
     x = as_float(x)
     checks.fits("gamma", gamma, x.dtype)
-    num_nodes = x.shape[0]
-    row_bytes = max(1, num_nodes * x.dtype.itemsize)
-    block_size = min(num_nodes, max(1, block_bytes // row_bytes))
-    if scipy.sparse.issparse(x):
+    if is_sparse:
         on_device: Any = sparse_rows.build(x)
         block_size = sparse_rows.block_size(on_device, block_bytes)
     else:
         on_device = jnp.asarray(x)
+        row_bytes = max(1, num_nodes * x.dtype.itemsize)
+        block_size = min(num_nodes, max(1, block_bytes // row_bytes))
     result = FeatureKernel(
         features=on_device,
         scale=jnp.ones(num_nodes, x.dtype),
@@ -147,10 +146,10 @@ def build(
 
 
 def matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
-    """Return the whole n x n matrix, for one that fits memory and is used often.
+    """Return the whole n x n matrix, faster where it fits and is used often.
 
     Raises:
-        TypeError: no kernel from ``build``.
+        TypeError: not a ``FeatureKernel``.
     """
     checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
     return _matrix(tracing.as_argument(kernel))
@@ -162,9 +161,9 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
     The same as ``matrix`` of a normalized one, at half the cost: Kg is evaluated once.
 
     Raises:
-        ValueError: the kernel is normalized already; a row sum is not positive and
+        ValueError: the kernel is normalized already, or a row sum is not positive and
             finite.
-        TypeError: no kernel from ``build``.
+        TypeError: not a ``FeatureKernel``.
     """
     checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
     if np.any(np.asarray(kernel.scale) != 1):
@@ -182,11 +181,11 @@ def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
     """Return rows of Kg, without the scale.
 
     Raises:
-        ValueError: no numbers of nodes; not checked where they are traced.
+        ValueError: not node ids, unless they are traced.
     """
     index = arrays.node_ids("index", index, len(kernel.scale))
     if isinstance(kernel.features, SparseRows):
-        return _sparse_gram(kernel, index)
+        return _sparse_rows(kernel, index)
     return kernel.gram_fn(kernel.features[index], kernel.features, _gamma(kernel))
 
 
@@ -202,14 +201,14 @@ def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
 
 
 def _near_zero(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Return x less its mean row, where that is most of every row: a year, say.
+    """Subtract the mean row where it dominates every row, as a year does.
 
-    Distances stay, while float32 keeps more digits of the differences.
+    Distances stay the same, and float32 keeps more digits of the differences.
     """
-    with np.errstate(over="ignore"):  # beyond float64 is left as it is
+    with np.errstate(over="ignore"):  # beyond float64, x stays unchanged
         mean = x.sum(axis=0, dtype=np.float64) / max(1, len(x))
         squares = np.einsum("ij,ij->", x, x, dtype=np.float64)
-        if len(x) * float(mean @ mean) <= _MOST_OFFSET * squares:
+        if len(x) * float(mean @ mean) <= _MAX_OFFSET * squares:
             return x
     return (x - mean).astype(x.dtype)
 
@@ -221,38 +220,61 @@ def check_memory(
     *,
     block_bytes: int = _BLOCK_BYTES,
 ) -> None:
-    """Refuse checked features whose kernel does not fit, before they are copied.
+    """Check that the kernel of features fits, before they are copied.
 
     Args:
         features: from ``checked``.
         kernel: a name or a function.
-        room: the memory left.
+        room: memory that is left.
         block_bytes: memory of one row block.
 
     Raises:
-        ValueError: the kernel does not fit.
+        ValueError: it does not.
     """
     named = isinstance(kernel, str) or kernel in KERNELS.values()
     (num_nodes, num_features), itemsize = features.shape, features.dtype.itemsize
-    sparse = scipy.sparse.issparse(features)
-    dense = peaks.dense_rows(num_nodes, num_features, block_bytes, itemsize=itemsize)
-    if sparse and named and is_thin(features):
-        needed = peaks.sparse_rows(
+    is_sparse = scipy.sparse.issparse(features)
+    needed = dense_rows_bytes(num_nodes, num_features, block_bytes, itemsize=itemsize)
+    remedy = "take fewer features"
+    if is_sparse and named and is_thin(features):
+        needed = sparse_rows_bytes(
             features.nnz, num_features, block_bytes, itemsize=itemsize
         )
-        instead = "take fewer rows"
-    elif sparse and not named:
+        remedy = "take fewer rows"
+    elif is_sparse and not named:
         names = ", ".join(KERNELS)
-        needed = dense
-        instead = f"take a kernel that keeps sparse rows, by its name: {names}"
-    else:
-        needed, instead = dense, "take fewer features"
+        remedy = f"take a kernel that keeps sparse rows, by its name: {names}"
     what = f"the kernel of {num_nodes:,} rows of {num_features:,} features"
-    memory.check(what, needed, room, instead)
+    memory.check(what, needed, room, remedy)
+
+
+def matrix_bytes(num_nodes: int, *, itemsize: int) -> int:
+    """Return the peak of ``normalized_matrix``: n x n, normalized in place."""
+    return num_nodes**2 * itemsize + _BLOCK_BYTES + memory.RUNTIME
+
+
+def dense_rows_bytes(
+    num_nodes: int, num_features: int, block_bytes: int, *, itemsize: int
+) -> int:
+    """Return the peak of products in row blocks, from dense features."""
+    block = min(block_bytes, num_nodes**2 * itemsize)
+    return 2 * num_nodes * num_features * itemsize + 3 * block + memory.RUNTIME
+
+
+def sparse_rows_bytes(
+    num_entries: int, num_features: int, block_bytes: int, *, itemsize: int
+) -> int:
+    """Return the peak of products in row blocks, from sparse features.
+
+    A single row, made dense without the empty columns, may exceed the block.
+    """
+    row = min(num_features, num_entries) * itemsize
+    entries = num_entries * (40 + 4 * itemsize) + 9 * num_features
+    return entries + 3 * max(block_bytes, 4 * row) + memory.RUNTIME
 
 
 def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return 1 / sqrt of the row sums.
+    """Return Dk^-1/2 of the row sums.
 
     Raises:
         ValueError: one is not positive and finite.
@@ -261,9 +283,9 @@ def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     if not usable.all():
         where = int(np.argmin(usable))
         msg = (
-            f"the kernel's row {where} sums to {sums[where]}, which no square root "
-            "scales; take a kernel with positive, finite row sums or another gamma; in "
-            "Python, features.build(x, normalized=False) leaves the rows as they are"
+            f"row sums of a normalized kernel must be positive and finite, got "
+            f"{sums[where]} in row {where}; take another kernel or gamma, or, in "
+            "Python, features.build(x, normalized=False)"
         )
         raise ValueError(msg)
     return 1 / np.sqrt(sums)
@@ -282,7 +304,7 @@ def _gamma(kernel: FeatureKernel) -> Float[Array, ""]:
 
 
 @jax.jit
-def _sparse_gram(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
+def _sparse_rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
     """Return rows of Kg of sparse features."""
     x: Any = kernel.features
     gamma = _gamma(kernel)
@@ -297,23 +319,23 @@ def _over_blocks(
     width: int,
     dtype: jnp.dtype,
 ) -> Float[Array, "n k"]:
-    """Return what ``body`` makes of each row block of Kg and its first row's number.
+    """Return body(block, first row) of all row blocks of Kg, stacked.
 
-    Results are written where they belong: stacked blocks would be held twice.
+    Each result is written in place: stacking would hold all blocks twice.
     """
     x, size = kernel.features, kernel.block_size
     num_nodes = x.shape[0]
 
     def gram(first):
         if isinstance(x, SparseRows):
-            return _sparse_gram(kernel, first + jnp.arange(size))
+            return _sparse_rows(kernel, first + jnp.arange(size))
         block = jax.lax.dynamic_slice_in_dim(x, first, size)
         return kernel.gram_fn(block, x, _gamma(kernel))
 
     def write(i, result):
         first = jnp.minimum(i * size, num_nodes - size)
-        made = body(gram(first), first)
-        return jax.lax.dynamic_update_slice_in_dim(result, made, first, 0)
+        rows = body(gram(first), first)
+        return jax.lax.dynamic_update_slice_in_dim(result, rows, first, 0)
 
     result = jnp.zeros((num_nodes, width), dtype)
     return jax.lax.fori_loop(0, -(-num_nodes // max(size, 1)), write, result)

@@ -1,4 +1,4 @@
-"""Features as kernels take them: checked, normalized, dense or sparse."""
+"""Validation and normalization of features, dense or sparse."""
 
 from typing import Any, TypeAlias
 
@@ -17,8 +17,8 @@ FeaturesLike: TypeAlias = (
 def row_normalized(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_array:
     """Return the features less their global minimum, each row over max(its sum, 1).
 
-    It is what the published Planetoid and Coauthor numbers were made with. Sparse
-    features whose minimum is zero stay sparse.
+    The normalization of the published Planetoid and Coauthor numbers. Sparse features
+    whose minimum is zero stay sparse.
 
     Raises:
         ValueError: not a matrix, not finite, or with a row sum too large for its type.
@@ -26,26 +26,18 @@ def row_normalized(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_arra
     """
     x = checked(features)
     has_zero = scipy.sparse.issparse(x) and x.nnz < np.prod(x.shape)
-    if has_zero and x.data.min(initial=0) == 0:
-        return scipy.sparse.csr_array(x / _row_sums(x))
-    x = as_dense(x)
-    x = x - x.min(initial=np.inf) if x.size else x
-    return x / _row_sums(x)
-
-
-def _row_sums(x: Any) -> np.ndarray:
-    """Return max(sum, 1) of each row, as a column.
-
-    Raises:
-        ValueError: a sum that is too large for the features' type.
-    """
+    keep_sparse = has_zero and x.data.min(initial=0) == 0
+    if not keep_sparse:
+        x = as_dense(x)
+        x = x - x.min(initial=np.inf) if x.size else x
     with np.errstate(over="ignore"):
         sums = x.sum(axis=1)
     if np.isinf(sums).any():
         row = int(np.argmax(np.isinf(sums)))
         msg = f"the sum of features row {row} exceeds {x.dtype}; scale them down"
         raise ValueError(msg)
-    return np.maximum(sums[:, None], 1)
+    x = x / np.maximum(sums[:, None], 1)
+    return scipy.sparse.csr_array(x) if keep_sparse else x
 
 
 def as_dense(features: FeaturesLike) -> np.ndarray:
@@ -60,25 +52,22 @@ def as_dense(features: FeaturesLike) -> np.ndarray:
 
 
 def checked(features: FeaturesLike) -> Any:
-    """Return the features as floats on the host, dense or CSR as they came.
+    """Return the features as floats on the host, dense, or CSR if they are sparse.
 
-    Whole numbers, booleans and half precision become float32.
+    Integers, booleans and half precision become float32.
 
     Raises:
         ValueError: not a matrix, without a column, or not finite.
         TypeError: not real numbers.
     """
     sparse = scipy.sparse.issparse(features)
-    given: Any = features
-    x: Any = given if sparse else checks.reals("features", given)
-    if x.ndim != 2:
-        msg = f"features must have shape (n, d), got {x.shape}"
-        raise ValueError(msg)
-    if x.shape[1] == 0:
-        msg = f"features must have shape (n, d), d > 0, got {x.shape}"
+    x: Any = features if sparse else checks.reals("features", features)
+    if x.ndim != 2 or x.shape[1] == 0:
+        positive = ", d > 0" if x.ndim == 2 else ""
+        msg = f"features must have shape (n, d){positive}, got {x.shape}"
         raise ValueError(msg)
     if sparse:
-        x = scipy.sparse.csr_array(given)
+        x = scipy.sparse.csr_array(x)
         checks.reals("features", x.data)
     if x.dtype.kind != "f" or x.dtype.itemsize < 4:
         x = x.astype(np.float32)
@@ -92,7 +81,7 @@ def checked(features: FeaturesLike) -> Any:
 
 
 def as_float(x: Any, dtype: Any = None) -> Any:
-    """Return checked features in a floating type, JAX's own for them if left out.
+    """Return checked features in a floating type, by default the one JAX gives them.
 
     Raises:
         ValueError: a feature that the type cannot hold.
@@ -103,10 +92,9 @@ def as_float(x: Any, dtype: Any = None) -> Any:
 
 
 def is_thin(x: Any) -> bool:
-    """Return whether few entries are nonzero."""
-    sparse = scipy.sparse.issparse(x)
-    entries = x.nnz if sparse else np.count_nonzero(x)
-    return bool(entries < DENSITY * np.prod(x.shape))
+    """Check whether few entries are nonzero."""
+    num_entries = x.nnz if scipy.sparse.issparse(x) else np.count_nonzero(x)
+    return bool(num_entries < DENSITY * np.prod(x.shape))
 
 
 def thin(x: Any) -> Any:

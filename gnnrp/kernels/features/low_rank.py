@@ -1,7 +1,7 @@
-"""Feature kernels that never form n x n: over distinct rows, or as K ~ Φ Φ^T.
+"""Feature kernels without an n x n array: over distinct rows, or as K ~ Φ Φ^T.
 
 All three are linear maps for ``similarity.Sandwich``, normalized as in ``features``:
-Dk^-1/2 Kg Dk^-1/2, Dk the row sums of what stands for Kg.
+Dk^-1/2 Kg Dk^-1/2, Dk the row sums of Kg or of its approximation.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from gnnrp.kernels.features import blocks
 from gnnrp.kernels.features.blocks import FeaturesLike, GramFn
-from gnnrp.runtime import arrays, checks, memory, peaks
+from gnnrp.runtime import arrays, checks, memory
 from gnnrp.types import Scalar
 
 _PHASE_BYTES = 2**26  # of angles in float64 at once
@@ -27,9 +27,9 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Distinct:
-    """V -> Z K Z^T V, K the kernel of the u distinct rows, Z which of them a node has.
+    """V -> Z K Z^T V, K the kernel of the u distinct rows, Z the row of each node.
 
-    Nodes of equal features thereby get equal values, to the last bit.
+    Nodes of equal features get bit-identical values.
     """
 
     gram: Float[Array, "u u"]  # K, scaled
@@ -76,7 +76,7 @@ class Factored:
 
 
 class Nystrom(NamedTuple):
-    """A Nyström approximation and how far it is off."""
+    """A Nyström approximation and its error."""
 
     map: Factored
     error: float  # tr(Kg - ΦΦ^T) / tr Kg, before the normalization
@@ -97,10 +97,10 @@ def distinct(
         kernel: as in ``features.build``.
         gamma: γ of the kernel.
         normalized: Dk over all n rows, each distinct row as often as it occurs.
-        max_bytes: what may be held in all; what there is if left out.
+        max_bytes: limit of the memory in use; that of the machine by default.
 
     Raises:
-        ValueError: as ``features.build``; a kernel that does not fit the memory.
+        ValueError: as ``features.build``, or a kernel that does not fit in memory.
     """
     x = blocks.checked(features)
     num_nodes, width = x.shape
@@ -110,7 +110,7 @@ def distinct(
     num_rows = rows.shape[0]
     memory.check(
         f"the kernel of {num_rows:,} distinct rows",
-        peaks.distinct(num_nodes, width, num_rows, itemsize=x.dtype.itemsize),
+        distinct_bytes(num_nodes, width, num_rows, itemsize=x.dtype.itemsize),
         memory.room(max_bytes),
         "take its row blocks (features.build)",
     )
@@ -143,12 +143,12 @@ def fourier(
         num_features: r, even.
         key: of the draw.
         normalized: by the row sums of ΦΦ^T, which must be positive.
-        max_bytes: what may be held in all; what there is if left out.
+        max_bytes: limit of the memory in use; that of the machine by default.
 
     Raises:
-        ValueError: r odd or below 2; γ not positive; a row sum not positive;
-            features that do not fit the memory.
-        TypeError: no key.
+        ValueError: r odd or below 2; γ or a row sum not positive; or features that do
+            not fit in memory.
+        TypeError: not a key.
 
     Source: Rahimi and Recht 2007.
     """
@@ -164,7 +164,7 @@ def fourier(
     checks.fits("gamma", gamma, dtype)
     memory.check(
         f"the kernel of {x.shape[0]:,} nodes by {2 * half:,} random features",
-        peaks.fourier(x.shape[0], x.shape[1], 2 * half, itemsize=dtype.itemsize),
+        fourier_bytes(x.shape[0], x.shape[1], 2 * half, itemsize=dtype.itemsize),
         memory.room(max_bytes),
         "take a smaller num_features",
     )
@@ -198,12 +198,12 @@ def nystrom(
         num_landmarks: r, at most n; all n give the kernel itself.
         key: of the draw, without replacement.
         normalized: by the row sums of ΦΦ^T.
-        max_bytes: what may be held in all; what there is if left out.
+        max_bytes: limit of the memory in use; that of the machine by default.
 
     Raises:
         ValueError: as ``features.build``; a kernel that is not PSD on the landmarks;
-            one that does not fit the memory.
-        TypeError: no key.
+            or one that does not fit in memory.
+        TypeError: not a key.
 
     Source: Williams and Seeger 2001.
     """
@@ -212,7 +212,7 @@ def nystrom(
     num_nodes, itemsize = len(built.scale), built.scale.dtype.itemsize
     memory.check(
         f"the Nyström kernel of {num_nodes:,} nodes and {num_landmarks:,} landmarks",
-        peaks.nystrom(num_nodes, num_landmarks, itemsize=itemsize),
+        nystrom_bytes(num_nodes, num_landmarks, itemsize=itemsize),
         memory.room(max_bytes),
         "take a smaller num_landmarks",
     )
@@ -227,16 +227,37 @@ def nystrom(
             "needs one that is positive semi-definite"
         )
         raise ValueError(msg)
-    kept = values > noise
-    factor = C @ (Q[:, kept] / np.sqrt(values[kept]))
+    rank = values > noise
+    factor = C @ (Q[:, rank] / np.sqrt(values[rank]))
     trace = float(np.sum(np.asarray(blocks.diagonal(built), np.float64)))
     error = max(0.0, 1 - float(np.sum(factor**2)) / trace) if trace else 0.0
     phi = jnp.asarray(factor, built.scale.dtype)
     return Nystrom(Factored(_row_normalized(phi) if normalized else phi), error)
 
 
+def distinct_bytes(
+    num_nodes: int, num_features: int, num_rows: int, *, itemsize: int
+) -> int:
+    """Return the peak of the kernel of u distinct rows, or of finding them."""
+    features = 2 * num_nodes * num_features * itemsize
+    return max(features, 16 * num_rows**2) + memory.RUNTIME
+
+
+def fourier_bytes(
+    num_nodes: int, num_columns: int, num_features: int, *, itemsize: int
+) -> int:
+    """Return the peak of random features: Φ, its parts, and the draw in float64."""
+    draw = num_columns * num_features * (8 + itemsize) // 2
+    return 5 * num_nodes * num_features * itemsize // 2 + draw + memory.RUNTIME
+
+
+def nystrom_bytes(num_nodes: int, num_landmarks: int, *, itemsize: int) -> int:
+    """Return the peak of a Nyström approximation: Φ, and three of it in float64."""
+    return num_nodes * num_landmarks * (24 + itemsize) + memory.RUNTIME
+
+
 def _distinct_rows(x: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Return the distinct rows, which of them each row is, and their counts."""
+    """Return the distinct rows, the distinct row of each row, and their counts."""
     if not scipy.sparse.issparse(x):
         return np.unique(x, axis=0, return_inverse=True, return_counts=True)
     csr = scipy.sparse.csr_array(x, copy=True)
@@ -255,7 +276,7 @@ def _distinct_rows(x: Any) -> tuple[Any, np.ndarray, np.ndarray]:
 def _phases(x: Any, W: Float[np.ndarray, "d r"], gamma: float) -> np.ndarray:
     """Return sqrt(2 γ) X W modulo 2 π, in the type of W.
 
-    In float64, as a float32 of a large angle has no digits left of its phase.
+    In float64: a large float32 angle has no digits of its phase.
 
     Raises:
         ValueError: an angle exceeds float64.

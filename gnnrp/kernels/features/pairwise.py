@@ -1,8 +1,8 @@
 """Inner products and distances of rows, to about the digits of their inputs.
 
 |x|^2 + |y|^2 - 2 <x, y> costs one matrix product, and loses the digits of rows that lie
-close together, far from zero. The pairs where exp(-γ d) would show it are few, and they
-are evaluated again from differences.
+close together, far from zero. The pairs that change exp(-γ d) are few, and are
+evaluated again from differences.
 """
 
 import math
@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from gnnrp.types import Scalar
 
 PairsFn = Callable[[Int[Array, " p"], Int[Array, "p w"]], Float[Array, "p w"]]
-"""(rows, some columns for each of them) -> their distances, from differences."""
+"""(rows, columns of each row) -> their distances, from differences."""
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 _COLUMNS = 128  # of one product: longer sums lose digits
@@ -23,17 +23,14 @@ _UNIT = 16  # neighboring columns that are evaluated again together
 _CHUNK = 64  # such units at once
 _ENTRIES = 2**20  # of the rows of one chunk, at most
 # A relative error of the sums |x|^2 + |y|^2 becomes γ (|x|^2 + |y|^2) exp(-γ d) times
-# as large in the kernel. Up to this factor it stays; pairs whose distance is a fifth of
-# the sum, or more, stay below it for every γ.
+# as large in the kernel. Pairs up to this factor are accepted; a distance of a fifth of
+# the sum, or more, stays below it for every γ.
 _GROWTH = 2.0
 
 
 @jax.jit  # a loop outside of a jit compiles anew at each call
 def inner(x: Float[Array, "b d"], y: Float[Array, "n d"]) -> Float[Array, "b n"]:
-    """Return <x_i, y_j>, summed over blocks of columns.
-
-    The rounding of sums of sums is that of their lengths, not of all columns.
-    """
+    """Return <x_i, y_j>, summed over blocks of columns: less rounding than one sum."""
     num_blocks, rest = divmod(x.shape[1], _COLUMNS)
 
     def product(start, width):
@@ -91,13 +88,13 @@ def refined(
     The derivative is that of ``distances``, which has no such loss.
 
     Args:
-        distances: differences of sums, the ``sums`` less what both rows share.
+        distances: by cancellation, such as |x_i|^2 + |y_j|^2 - 2 <x_i, y_j>.
         sums: of the terms of each row, such as |x_i|^2; not negative.
         gamma: γ.
-        pairs_fn: the distances of some pairs.
-        length: terms of a sum, at most.
-        exact: the sums have no rounding as long as they are whole numbers.
-        known: pairs with an exact distance, such as a node and itself.
+        pairs_fn: distances of some pairs.
+        length: largest number of terms of a sum.
+        exact: whether all terms are integers, so that sums are exact up to 2 / ε.
+        known: mask of pairs with an exact distance, such as a node and itself.
     """
     if 0 in distances.shape:
         return distances
@@ -106,14 +103,14 @@ def refined(
     most = jnp.max(sums[0]) + jnp.max(sums[1])
     exact = jnp.asarray(exact) & (most <= 2 / jnp.finfo(distances.dtype).eps)
     known = jnp.zeros((), bool) if known is None else known
-    found = jax.lax.cond(
+    value = jax.lax.cond(
         (gamma * most <= _GROWTH) | exact,
         lambda: fixed,
-        lambda: _replaced(
+        lambda: _replace(
             fixed, _lost(fixed, sums, gamma, length) & ~known, pairs_fn, length
         ),
     )
-    return _with_derivative_of(found, distances)
+    return _with_derivative_of(value, distances)
 
 
 @jax.custom_jvp
@@ -126,8 +123,8 @@ def _(primals, tangents):
     return primals[0], tangents[1]
 
 
-def _replaced(distances, lost, pairs_fn, length):
-    """Evaluate again the units of columns that hold a lost pair."""
+def _replace(distances, lost, pairs_fn, length):
+    """Evaluate again each unit of columns with a lost pair."""
     num_rows, num_columns = distances.shape
     width = max(1, min(_UNIT, num_columns, _ENTRIES // max(1, length)))
     num_units = -(-num_columns // width)
@@ -142,8 +139,8 @@ def _replaced(distances, lost, pairs_fn, length):
         rows, units = some // num_units, some % num_units
         first = jnp.minimum(units * width, num_columns - width)
         columns = first[:, None] + jnp.arange(width)[None]
-        found = pairs_fn(rows, columns)
-        return at + chunk, distances.at[rows[:, None], columns].set(found)
+        pairs = pairs_fn(rows, columns)
+        return at + chunk, distances.at[rows[:, None], columns].set(pairs)
 
     count = jnp.sum(lost)
     start = jnp.zeros((), count.dtype), distances
@@ -151,13 +148,13 @@ def _replaced(distances, lost, pairs_fn, length):
 
 
 def _lost(distances, sums, gamma, length):
-    """Return the pairs in which the kernel shows the rounding of the sums."""
+    """Return the pairs whose kernel has lost digits by the rounding of the sums."""
     both = sums[0][:, None] + sums[1][None]
     eps = jnp.finfo(distances.dtype).eps
-    # The usual size of the rounding of a long sum, several times over.
+    # Several times the usual rounding of a long sum.
     error = (4 + math.sqrt(length)) * float(eps) / 2 * both
     growth = gamma * both / _GROWTH
-    # Written so that what overflowed counts as lost.
+    # In this form, overflow counts as lost.
     kept = gamma * (distances - error) >= jnp.log(growth)
     return (growth > 1) & ~kept
 

@@ -18,10 +18,8 @@ from gnnrp.types import Scalar
 # Below this share of entries the sparse product is faster than the dense one, which
 # does some 25 times as many operations a second.
 DENSITY = 0.04
-_BLOCK = (
-    128  # rows: wide enough for the sparse kernel, and d x 128 stays near the cache
-)
-_SPARSE_COST = 256  # of a product in scipy, in those of a dense matrix product
+_BLOCK = 128  # rows: enough for the sparse product, and d x 128 stays near the cache
+_SPARSE_COST = 256  # of a product in scipy, relative to a dense matrix product
 _BLOCK_BYTES = 2**26  # of columns that are dense at once
 _ENTRIES = 2**20  # of gathered rows at once, about
 
@@ -32,7 +30,7 @@ TermFn = Callable[[jax.Array], jax.Array]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class SparseRows:
-    """The rows of a sparse X, for products and for access to single rows."""
+    """Rows of a sparse X, for products and for access to single rows."""
 
     matrix: sparse.Matrix  # X, without its empty columns
     pointers: Int[Array, " m"]  # n + 1
@@ -138,8 +136,8 @@ class SparseRows:
         """Return distances of pairs of rows, by a merge of their columns."""
 
         def of_pair(columns, values, other_columns, other_values):
-            other, _ = _looked_up(columns, other_columns, other_values)
-            _, found = _looked_up(other_columns, columns, values)
+            other, _ = _look_up(columns, other_columns, other_values)
+            _, found = _look_up(other_columns, columns, values)
             alone = jnp.where(found, 0, other_values)
             return jnp.sum(term_fn(values - other)) + jnp.sum(term_fn(alone))
 
@@ -147,8 +145,8 @@ class SparseRows:
         return jax.vmap(one_row)(*self._padded(rows), *self._padded(others))
 
 
-def _looked_up(wanted, columns, values):
-    """Return the values in the wanted columns, zero where there is none, and where."""
+def _look_up(wanted, columns, values):
+    """Return the values in the wanted columns, else zero, and which ones exist."""
     place = jnp.searchsorted(columns, wanted)
     place = jnp.minimum(place, len(columns) - 1)
     found = columns[place] == wanted
@@ -156,7 +154,7 @@ def _looked_up(wanted, columns, values):
 
 
 def build(features: scipy.sparse.csr_array) -> SparseRows:
-    """Lay sparse rows out; equal indices are summed, empty columns left out."""
+    """Build the rows of X; equal indices are summed, empty columns dropped."""
     csr = scipy.sparse.csr_array(features, copy=True)
     csr.sum_duplicates()
     used = np.zeros(csr.shape[1], bool)
@@ -166,7 +164,7 @@ def build(features: scipy.sparse.csr_array) -> SparseRows:
     csr = scipy.sparse.csr_array(
         (csr.data, place[csr.indices], csr.indptr), (csr.shape[0], num_columns)
     )
-    # A zero of no row, so that there is an entry to slice.
+    # A zero outside of all rows, so that there is an entry to slice.
     room = (0, 1 if csr.nnz == 0 else 0)
     return SparseRows(
         sparse.prepare(csr, reorder=False),
@@ -185,7 +183,7 @@ def block_size(rows: SparseRows, num_bytes: int) -> int:
 
 
 def inner(x: Any, y: Any) -> Float[Array, "m k"]:
-    """Return X Y^T of CSR features, by a sparse product or dense blocks of columns."""
+    """Return X Y^T of CSR features by a sparse product or by dense column blocks."""
     sides = x.tocsc(), y.tocsc()
     counts = [np.diff(side.indptr).astype(float) for side in sides]
     used = np.flatnonzero(counts[0] * counts[1])
@@ -203,10 +201,10 @@ def inner(x: Any, y: Any) -> Float[Array, "m k"]:
             np.pad(side[:, some].toarray(), ((0, 0), (0, width - len(some))))
             for side in sides
         )
-        total = _with_inner(total, *map(jnp.asarray, blocks))
+        total = _add_inner(total, *map(jnp.asarray, blocks))
     return total
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _with_inner(total: Array, x: Array, y: Array) -> Array:
+def _add_inner(total: Array, x: Array, y: Array) -> Array:
     return total + pairwise.inner(x, y)

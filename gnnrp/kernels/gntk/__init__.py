@@ -1,13 +1,9 @@
 """Graph neural tangent kernels (GNTKs) of infinitely wide networks."""
 
+from gnnrp.kernels.gntk.network import BIASES, Network
 from gnnrp.kernels.gntk.recursion import (
-    BIASES,
     Kernels,
     add,
-    check_bias,
-    check_squares,
-    checked_activation,
-    checked_layers,
     concatenate,
     decoupled,
     dense,
@@ -21,11 +17,8 @@ from gnnrp.kernels.gntk.recursion import (
 __all__ = [
     "BIASES",
     "Kernels",
+    "Network",
     "add",
-    "check_bias",
-    "check_squares",
-    "checked_activation",
-    "checked_layers",
     "concatenate",
     "decoupled",
     "dense",

@@ -1,18 +1,18 @@
-"""What an activation makes of two Gaussians: the expectations behind wide networks.
+"""Expectations of activations of two Gaussians, behind the kernels of wide networks.
 
 For (u, v) centered and jointly Gaussian with variances a, b and covariance c,
 
     T(c, a, b) = E[φ(u) φ(v)],        Td(c, a, b) = E[φ'(u) φ'(v)].
 
 Both are elementwise functions of arrays, without the factor c_σ = 1 / E[φ(z)^2], z of
-N(0, 1), which ``Activation`` holds beside them. Differentiable everywhere: where the
-correlation is ±1, and the derivative of Td does not exist, it is taken as zero.
+N(0, 1), a field of ``Activation``. Differentiable everywhere: where the correlation is
+±1 and the derivative of Td does not exist, it is set to zero.
 
 Source: Def. 4.1 (its expectations); Cho and Saul 2009 for ReLU, Williams 1997 for erf.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,7 @@ from gnnrp.runtime import checks
 ExpectationFn: TypeAlias = Callable[[Array, Array, Array], Array]
 """(covariance, variance of u, variance of v) -> an expectation, elementwise."""
 
-
-_PARALLEL_ULPS = 8  # what c, a and b of parallel vectors are off, as sums in blocks
+_PARALLEL_ULPS = 8  # rounding of c, a and b of parallel vectors, as sums in blocks
 
 
 class Activation(NamedTuple):
@@ -34,6 +33,7 @@ class Activation(NamedTuple):
     covariance: ExpectationFn  # T
     derivative: ExpectationFn  # Td
     scale: float  # c_σ, which the paper never states; 2 for ReLU
+    stax_layer: Any = None  # φ in neural-tangents, if it was made from that
 
 
 def snap_parallel(
@@ -148,7 +148,7 @@ def _relu_derivative(c: Array, a: Array, b: Array) -> Array:
 
 
 def _root(x: Array) -> Array:
-    """Return sqrt(x), whose derivative at zero is taken as zero."""
+    """Return sqrt(x), with derivative zero at zero."""
     positive = x > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
 
@@ -224,7 +224,7 @@ def by_name(name: str) -> Activation:
     """Return the activation of that name; "leaky_relu" has slope 0.01.
 
     Raises:
-        ValueError: there is none.
+        ValueError: an unknown name.
     """
     checks.one_of("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]

@@ -1,6 +1,6 @@
 """Closed forms of the GNTK: the paper's theorems, each as short as it can be.
 
-They are what ``gntk`` gives for special inputs, and they say what RP is a case of: the
+They equal ``gntk`` for special inputs, and show which networks RP is a case of: the
 deep decoupled GNN with one-hot inputs is RP with A^{2l} and one rank more.
 """
 
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from gnnrp import sparse
 from gnnrp.kernels.gntk import activations, recursion
+from gnnrp.kernels.gntk import network as networks
 from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
@@ -32,8 +33,8 @@ def spectral_gram(adjacency: Float[Any, "n n"]) -> Float[np.ndarray, "n n"]:
         adjacency: A, symmetric, dense; factorized in float64 on the host.
 
     Raises:
-        ValueError: it is not a symmetric matrix.
-        TypeError: not of real numbers, or sparse.
+        ValueError: not a symmetric matrix.
+        TypeError: not real numbers, or sparse.
 
     Source: Thm. 4.2 and Cor. 4.4, their second initialization.
     """
@@ -43,8 +44,8 @@ def spectral_gram(adjacency: Float[Any, "n n"]) -> Float[np.ndarray, "n n"]:
         msg = "the adjacency must be symmetric to have a spectral embedding"
         raise ValueError(msg)
     values, vectors = scipy.linalg.eigh((A + A.T) / 2)
-    kept = values > 0
-    return (vectors[:, kept] * values[kept]) @ vectors[:, kept].T
+    positive = values > 0
+    return (vectors[:, positive] * values[positive]) @ vectors[:, positive].T
 
 
 def two_layer(
@@ -62,31 +63,26 @@ def two_layer(
         scale: c_σ; 1 in the theorem, 2 in the general recursion.
 
     Raises:
-        ValueError: a gram matrix that is not square; c_σ, where it is a number, is
-            negative or NaN.
-        TypeError: what is no linear map, or no matrix.
+        ValueError: a gram matrix that is not square; c_σ, unless traced, is negative or
+            NaN.
+        TypeError: not a linear map, or not a matrix.
 
     Source: Thm. 4.2 (App. B.4).
     """
     checks.linear_map("the propagation", propagation)
-    checks.square("gram", gram)
-    gram = arrays.floating("gram", gram)
-    recursion.checked_activation(activations.RELU, scale)
-
-    def both_sides(kernel):
-        return propagation(propagation(kernel.T).T)
-
-    C = both_sides(gram)
+    gram = recursion.square_gram(gram)
+    networks.check_scale(scale, gram.dtype)
+    C = linear(propagation, gram, num_hops=1)
     variance = jnp.diagonal(C)[:, None], jnp.diagonal(C)[None, :]
     aligned = activations.snap_parallel(C, *variance)
     share = activations.RELU.derivative(aligned, *variance)
-    return both_sides(C * jnp.asarray(scale, C.dtype) * share)
+    return linear(propagation, C * jnp.asarray(scale, C.dtype) * share, num_hops=1)
 
 
 class Constants(NamedTuple):
-    """What depth does to a decoupled GNN with one-hot inputs."""
+    """Constants of a decoupled GNN with one-hot inputs, functions of its depth."""
 
-    diagonal: float  # c', how much larger the kernel is than A^{2l}
+    diagonal: float  # c', the factor of A^{2l}
     shared: float  # c, of the part that all nodes share
 
 
@@ -141,11 +137,11 @@ class Decoupled:
             ValueError: V has another number of rows.
         """
         checks.rows("V", v, len(self.ones))
-        sent = _sent(self.adjacency, v, 2 * self.num_hops)
-        ones = self.ones.astype(sent.dtype)
-        c, c_prime = (jnp.asarray(x, sent.dtype) for x in (self.shared, self.diagonal))
+        far = _propagate(self.adjacency, v, 2 * self.num_hops)
+        ones = self.ones.astype(far.dtype)
+        c, c_prime = (jnp.asarray(x, far.dtype) for x in (self.shared, self.diagonal))
         overlap = jnp.matmul(ones, v, precision=jax.lax.Precision.HIGHEST)
-        return c_prime * (sent + c * ones[:, None] * overlap[None, :])
+        return c_prime * (far + c * ones[:, None] * overlap[None, :])
 
 
 def decoupled(
@@ -161,14 +157,14 @@ def decoupled(
 
     Raises:
         ValueError: negative hops, or a depth below 1.
-        TypeError: what is no linear map.
+        TypeError: not a linear map.
 
     Source: Thm. 4.3 (App. B.5), with its c'.
     """
     num_nodes = checks.count("num_nodes", num_nodes, 0)
     num_hops = checks.count("num_hops", num_hops, 0)
     c_prime, c = constants(depth)
-    ones = _sent(adjacency, jnp.ones((num_nodes, 1)), num_hops)
+    ones = _propagate(adjacency, jnp.ones((num_nodes, 1)), num_hops)
     return Decoupled(adjacency, ones[:, 0], c_prime, c, num_hops)
 
 
@@ -187,15 +183,15 @@ def linear(
 
     Raises:
         ValueError: negative hops, or a gram matrix that is not square.
-        TypeError: what is no linear map, or no matrix.
+        TypeError: not a linear map, or not a matrix.
 
     Source: Cor. 4.4.
     """
-    checks.square("gram", gram)
-    gram = arrays.floating("gram", gram)
+    gram = recursion.square_gram(gram)
     num_hops = checks.count("num_hops", num_hops, 0)
-    return _sent(propagation, _sent(propagation, gram, num_hops).T, num_hops).T
+    right = _propagate(propagation, gram.T, num_hops).T
+    return _propagate(propagation, right, num_hops)
 
 
-def _sent(propagation: LinearMap, v: Array, num_hops: int) -> Array:
+def _propagate(propagation: LinearMap, v: Array, num_hops: int) -> Array:
     return sparse.propagate(propagation, lambda new, *_: new, v, num_hops)

@@ -1,8 +1,8 @@
 """Kernels of networks that train on one graph and predict on another.
 
-Weights are shared, graphs are not: in training the network sees l nodes through P_a, at
-test time all n through P_b. Stacked into one graph of l + n nodes whose parts do not
-touch, both networks are one, and its kernel has every block that the dynamics take:
+Weights are shared, graphs are not: the network is trained on l nodes through P_a, and
+tested on all n through P_b. Stacked into one graph of l + n nodes whose parts do not
+touch, both networks are one, and its kernel has every block of the dynamics:
 
     [ Θ_aa  Θ_ab ]     Θ_aa drives training; the rows of Θ_ba = Θ_ab^T carry it to the
     [ Θ_ba  Θ_bb ]     nodes that are predicted.
@@ -27,14 +27,12 @@ from gnnrp.kernels.gntk.recursion import Kernels
 from gnnrp.runtime import checks
 from gnnrp.types import LinearMap
 
-__all__ = ["BlockDiagonal", "Blocks", "across", "identity", "inductive", "submatrix"]
-
 
 class Blocks(NamedTuple):
-    """The kernels that training and prediction take."""
+    """The kernels of training and prediction."""
 
     train: Kernels  # a with a, (l, l)
-    cross: Kernels  # b with a, (n, l): what a training residual does to each node
+    cross: Kernels  # b with a, (n, l): the effect of training residuals on each node
     all: Kernels  # b with b, (n, n): the prior of the predictions
 
 
@@ -54,16 +52,15 @@ class BlockDiagonal:
 
 
 def identity(v: Array) -> Array:
-    """Return V: no graph at all, what a PMLP trains with."""
+    """Return V: the propagation without a graph, with which a PMLP is trained."""
     return v
 
 
 def submatrix(adjacency: Any, index: Int[np.ndarray, " l"]) -> sparse.Matrix:
     """Return A_XX, rows and columns of the normalized A, as a matrix of its own.
 
-    It is what the paper means by inductive. To normalize the induced subgraph anew is
-    as common and not the same: for that, pass its edges to
-    ``graph.normalized_adjacency``.
+    This is the inductive setting of the paper. To normalize the induced subgraph anew,
+    which is as common and different, pass its edges to ``graph.normalized_adjacency``.
 
     Args:
         adjacency: A, BCOO or scipy sparse.
@@ -87,11 +84,11 @@ def across(
     train: LinearMap,
     test: LinearMap,
 ) -> Blocks:
-    """Return the kernels of weights that train through one graph and test on another.
+    """Return the kernels of a network trained on one graph and tested on another.
 
     Args:
-        kernel_fn: (propagation, X X^T) -> kernels, such as ``functools.partial`` of
-            ``gntk.gcn`` with a depth.
+        kernel_fn: (propagation, X X^T) -> kernels, such as
+            ``functools.partial(gntk.gcn, network=network)``.
         gram: X X^T of all nodes.
         index: the nodes seen in training, in the order of the rows of P_a.
         train: V -> P_a V, of l nodes; ``identity`` for a network trained without the
@@ -100,14 +97,14 @@ def across(
 
     Raises:
         ValueError: nodes out of range, or a gram matrix that is not square.
-        TypeError: what is no function or linear map.
+        TypeError: not a function, or not a linear map.
 
     Source: App. C.1. There the off-diagonal block is called Θ^(pmlp) in the matrix and
     Θ^(ind) in its definition; it is the same.
     """
     checks.function("kernel_fn", kernel_fn, "such as a partial of gntk.gcn")
-    for name, send in (("train", train), ("test", test)):
-        checks.linear_map(name, send)
+    checks.linear_map("train", train)
+    checks.linear_map("test", test)
     checks.square("gram", gram)
     gram, num_nodes = jnp.asarray(gram), len(gram)
     index = checks.node_ids("index", index, num_nodes)

@@ -8,41 +8,49 @@ two layers needs the neighbors of I and J, one of three layers theirs too:
 
 The block is cut into tiles whose neighborhoods are bounded in size; all tiles share a
 few traces. Three layers also take the variances diag K_2, sums over the pairs of
-neighbors of each node. Deeper networks see so much of a graph that ``blocked`` serves
-better.
+neighbors of each node. Deeper networks depend on so much of a graph that ``blocked`` is
+the better route.
 
 Source: Def. 4.1 (App. B.3), with a linear last layer; the same numbers as ``gntk.gcn``.
 """
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from gnnrp import sparse
 from gnnrp.kernels.features import pairwise, sparse_rows
 from gnnrp.kernels.features.inputs import as_float, checked
-from gnnrp.kernels.gntk import activations, recursion
-from gnnrp.kernels.gntk._neighborhoods import Side, sides
-from gnnrp.kernels.gntk._pairs import second_variances, with_variances
-from gnnrp.kernels.gntk.activations import Activation
+from gnnrp.kernels.gntk import network as networks
+from gnnrp.kernels.gntk import recursion
+from gnnrp.kernels.gntk.network import Network
 from gnnrp.kernels.gntk.recursion import Kernels
 from gnnrp.runtime import checks, tracing
 
-_SIDE = 2048  # nodes of a tile's innermost neighborhood, if a single node has no more
-_MOST_DEPTH = 3
-_HELD = 6  # arrays of a tile's innermost size at once, at most
 MAX_BYTES = 2**31  # of one tile
+_SIDE = 2048  # nodes of a tile's innermost neighborhood, if a single node has no more
+_MAX_DEPTH = 3
+_NUM_ARRAYS = 6  # of a tile's innermost size at once, at most
+_MAX_ROWS = 512  # of a tile
+_MAX_COLUMNS = 2**14  # of sparse inputs that become dense with all their columns
+
+
+class _Side(NamedTuple):
+    """The rows, or the columns, of a tile; from layer 2 to layer L."""
+
+    hops: tuple[sparse.Matrix, ...]  # P from each neighborhood to the next
+    nodes: tuple[Int[Any, " s"], ...]  # of the neighborhoods, padded with node 0
 
 
 class _Layers(NamedTuple):
-    """What all tiles share, on the host."""
+    """Arrays on the host that all tiles share."""
 
     P: scipy.sparse.csr_array
     Z: Any  # P X, with the bias as a column; dense or CSR
@@ -54,13 +62,8 @@ def gcn(
     features: Any,
     rows: Sequence[int] | Int[np.ndarray, " m"],
     columns: Sequence[int] | Int[np.ndarray, " k"],
+    network: Network,
     *,
-    depth: int,
-    activation: Activation = activations.RELU,
-    scale: float | None = None,
-    bias: str = "none",
-    bias_std: float = 1.0,
-    trained: Sequence[bool] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Kernels:
     """Return K[I, J] and Θ[I, J] of ``gntk.gcn``, as arrays of the host.
@@ -73,28 +76,19 @@ def gcn(
         features: X, dense or scipy sparse.
         rows: I, nodes in any order.
         columns: J.
-        depth: L, 1 to 3.
-        activation: φ, between layers.
-        scale: c_σ; that of the activation if left out.
-        bias: "none", or "before" or "after" the aggregation.
-        bias_std: β; not used without a bias.
-        trained: which layers are, from the first; all if left out.
-        max_bytes: of one tile.
+        network: of depth 1 to 3, with activation, scale, bias and trained layers.
+        max_bytes: memory of one tile.
 
     Raises:
-        ValueError: a depth or a node out of range, features that do not fit or are not
-            finite, an unknown bias, not one flag a layer, or two nodes with too many
-            neighbors for a tile.
+        ValueError: a depth, node or number out of range, features that do not fit or
+            are not finite, or two nodes with too many neighbors for a tile.
         TypeError: an adjacency that is not sparse, features that are not real numbers,
-            no activation.
+            or not a ``Network``.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
-    depth = checks.count("depth", depth, 1, _MOST_DEPTH)
-    flags = tuple(bool(flag) for flag in recursion.checked_layers(depth, trained))
-    checks.one_of("bias", bias, recursion.BIASES)
-    recursion.check_bias(bias_std, jnp.zeros(0).dtype)
-    recursion.checked_activation(activation, scale)
+    networks.check(network, jnp.zeros(0).dtype)
+    checks.count("depth", network.depth, 1, _MAX_DEPTH)
     max_bytes = checks.count("max_bytes", max_bytes, 0, 2**62)
     P: Any = sparse.to_scipy(adjacency)
     checks.square("the adjacency", P)
@@ -103,53 +97,42 @@ def gcn(
         checks.node_ids(name, side, P.shape[0]).astype(np.int32)
         for name, side in (("rows", rows), ("columns", columns))
     )
-    settings = {
-        "scale": activation.scale if scale is None else scale,
-        "before": bias_std if bias == "before" else 0.0,
-        "after": bias_std if bias == "after" else 0.0,
-        "activation": tracing.as_static(activation),
-    }
-    row_sides, column_sides = _tiles(P, own, other, depth, max_bytes)
-    layers = _first_layer(P, features, settings["before"], settings["after"])
-    if depth == _MOST_DEPTH:
+    row_sides, column_sides = _tiles(P, own, other, network.depth, max_bytes)
+    layers = _first_layer(P, features, network)
+    argument = tracing.as_argument(network)
+    if network.depth == _MAX_DEPTH:
         near = np.unique(P[np.union1d(own, other)].indices)
-        first = layers.variances[0]
-        second = second_variances(layers.P, layers.Z, first, near, _SIDE, settings)
+        second = _second_variances(layers, near, _SIDE, argument)
         layers = layers._replace(variances=(*layers.variances, second))
-    dtype = layers.Z.dtype
-    whole: Any = [np.empty((len(own), len(other)), dtype) for _ in range(2)]
+    shape = len(own), len(other)
+    block: Any = [np.empty(shape, layers.Z.dtype) for _ in range(2)]
     for at, row in row_sides:
         for beside, column in column_sides:
-            tile = _tile(
-                row,
-                column,
-                _inner(layers.Z, row, column),
-                (_variances(layers, row), _variances(layers, column)),
-                trained=flags,
-                **settings,
-            )
+            gram = _inner(layers.Z, row, column)
+            variances = _variances(layers, row), _variances(layers, column)
+            tile = _tile(row, column, gram, variances, argument)
             height, width = at.stop - at.start, beside.stop - beside.start
-            for kernel, part in zip(whole, tile, strict=True):
+            for kernel, part in zip(block, tile, strict=True):
                 kernel[at, beside] = np.asarray(part)[:height, :width]
-    return Kernels(*whole)
+    return Kernels(*block)
 
 
-def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
+def _first_layer(P: Any, features: Any, network: Network) -> _Layers:
     """Return Z with K_1 = Z Z^T, and its variances.
 
     Raises:
-        ValueError: not one row of features a node, none, or not finite.
+        ValueError: not one row of features per node, no column, or not finite.
         TypeError: not real numbers.
     """
     X: Any = as_float(checked(features))
-    is_sparse = scipy.sparse.issparse(X)
-    if X.ndim != 2 or X.shape[0] != P.shape[1] or X.shape[1] == 0:
+    if X.shape[0] != P.shape[1]:
         msg = f"features must have shape ({P.shape[1]}, d), d > 0, got {X.shape}"
         raise ValueError(msg)
     dtype = jax.dtypes.canonicalize_dtype(np.promote_types(P.dtype, X.dtype))
     P = P.astype(dtype)
-    bias = (before * P.sum(axis=1) + after).astype(dtype)  # one of the two is zero
-    if is_sparse:
+    bias = network.bias_before * P.sum(axis=1) + network.bias_after  # one is zero
+    bias = np.asarray(bias).astype(dtype)
+    if scipy.sparse.issparse(X):
         parts: Any = [P @ X.astype(dtype), scipy.sparse.csr_array(bias[:, None])]
         Z: Any = scipy.sparse.hstack(parts, format="csr")
     else:
@@ -161,7 +144,7 @@ def _first_layer(P: Any, features: Any, before: float, after: float) -> _Layers:
     return _Layers(P, Z, (squares.astype(dtype),))
 
 
-def _inner(Z: Any, row: Side, column: Side) -> Float[jax.Array, "s r"]:
+def _inner(Z: Any, row: _Side, column: _Side) -> Float[Array, "s r"]:
     """Return Z Z^T between the innermost neighborhoods."""
     sides = Z[row.nodes[0]], Z[column.nodes[0]]
     if scipy.sparse.issparse(Z):
@@ -169,28 +152,74 @@ def _inner(Z: Any, row: Side, column: Side) -> Float[jax.Array, "s r"]:
     return pairwise.inner(*map(jnp.asarray, sides))
 
 
-def _variances(layers: _Layers, side: Side) -> list[np.ndarray]:
+def _variances(layers: _Layers, side: _Side) -> list[np.ndarray]:
     """Return K_ii of the layer before, of each neighborhood of a side."""
-    return [
-        variance[nodes]
-        for variance, nodes in zip(layers.variances, side.nodes, strict=True)
-    ]
+    pairs = zip(layers.variances, side.nodes, strict=True)
+    return [variance[nodes] for variance, nodes in pairs]
+
+
+@tracing.Jit
+def _tile(
+    row: _Side,
+    column: _Side,
+    gram: Float[Any, "s r"],
+    variances: tuple[list[Any], list[Any]],
+    network: Any,
+) -> Kernels:
+    """Return a tile of the block, with its padding."""
+    network = tracing.unwrap(network)
+    kernels = recursion.initialize(gram)
+    kernels = recursion.dense(kernels, trained=network.trained[0])
+    shift = jnp.asarray(network.bias_after, gram.dtype) ** 2
+    for at, trained in enumerate(network.trained[1:]):
+        sides = variances[0][at], variances[1][at]
+        nodes = row.nodes[at], column.nodes[at]
+        kernels = _activate(kernels, sides, nodes, network, trained=trained)
+        nngp, ntk = recursion.propagate(kernels, row.hops[at], column.hops[at])
+        kernels = Kernels(nngp + shift, ntk + shift if trained else ntk)
+    return kernels
+
+
+def _activate(
+    kernels: Kernels,
+    variances: tuple[Array, Array],
+    nodes: tuple[Array, Array],
+    network: Network,
+    *,
+    trained: bool,
+) -> Kernels:
+    """Apply activation and weights; K_ii comes from the variances.
+
+    Round-off of K_ii where both nodes are one would cost half of all digits.
+    """
+    same = nodes[0][:, None] == nodes[1][None, :]
+    nngp = jnp.where(same, variances[0][:, None], kernels.nngp)
+    kernels = recursion.transform(
+        kernels._replace(nngp=nngp),
+        network.activation,
+        scale=network.scale,
+        variances=variances,
+    )
+    return recursion.dense(kernels, bias_std=network.bias_before, trained=trained)
+
+
+# Neighborhoods of bounded size, and P between them
 
 
 def _tiles(
     P: Any, rows: np.ndarray, columns: np.ndarray, depth: int, max_bytes: int
-) -> list[list[tuple[slice, Side]]]:
-    """Return the sides of all tiles, as large as fit.
+) -> list[list[tuple[slice, _Side]]]:
+    """Return the sides of all tiles, as large as the memory allows.
 
     Raises:
         ValueError: two nodes alone need more than ``max_bytes``.
     """
     itemsize = jnp.zeros(0).dtype.itemsize
-    fits = max(1, math.isqrt(max_bytes // (_HELD * itemsize)))
-    most = min(_SIDE, 1 << (fits.bit_length() - 1))  # sides are powers of two
-    both = [list(sides(P, nodes, depth, most)) for nodes in (rows, columns)]
+    most = max(1, math.isqrt(max_bytes // (_NUM_ARRAYS * itemsize)))
+    most = min(_SIDE, 1 << (most.bit_length() - 1))  # sides are powers of two
+    both = [list(_sides(P, nodes, depth, most)) for nodes in (rows, columns)]
     widest = [max((len(side.nodes[0]) for _, side in each), default=0) for each in both]
-    needed = _HELD * widest[0] * widest[1] * itemsize
+    needed = _NUM_ARRAYS * widest[0] * widest[1] * itemsize
     if needed > max_bytes:
         msg = (
             f"nodes with up to {widest[0]:,} and {widest[1]:,} others within reach "
@@ -201,31 +230,121 @@ def _tiles(
     return both
 
 
-@functools.partial(tracing.Jit, static_argnames=("trained",))
-def _tile(
-    row: Side,
-    column: Side,
-    gram: Float[Any, "s r"],
-    variances: tuple[list[Any], list[Any]],
-    *,
-    scale: Any,
-    before: Any,
-    after: Any,
-    activation: Any,
-    trained: tuple[bool, ...],
-) -> Kernels:
-    """Return a tile of the block, with what pads it."""
-    activation = tracing.unwrap(activation)
-    kernels = recursion.initialize(gram)
-    kernels = recursion.dense(kernels, trained=trained[0])
-    shift = jnp.asarray(after, gram.dtype) ** 2
-    for at, flag in enumerate(trained[1:]):
-        both = variances[0][at], variances[1][at]
-        nngp = with_variances(kernels.nngp, both, row.nodes[at], column.nodes[at])
-        kernels = recursion.transform(
-            kernels._replace(nngp=nngp), activation, scale=scale, variances=both
+def _sides(
+    P: Any, nodes: Int[np.ndarray, " m"], depth: int, most: int
+) -> Iterator[tuple[slice, _Side]]:
+    """Yield parts of the nodes, each with a neighborhood of at most ``most`` nodes."""
+    pattern, start = abs(P), 0  # no sum of products may vanish
+    while start < len(nodes):
+        some = nodes[start : start + (_MAX_ROWS if depth > 1 else most)]
+        every = np.arange(len(some) + 1)
+        reach: Any = scipy.sparse.csr_array(
+            (np.ones(len(some), pattern.dtype), some, every),
+            (len(some), pattern.shape[0]),
         )
-        kernels = recursion.dense(kernels, bias_std=before, trained=flag)
-        nngp, ntk = recursion.propagate(kernels, row.hops[at], column.hops[at])
-        kernels = Kernels(nngp + shift, ntk + shift if flag else ntk)
-    return kernels
+        for _ in range(depth - 1):
+            reach = reach @ pattern
+        _, first = np.unique(reach.indices, return_index=True)
+        owner = np.searchsorted(reach.indptr, first, side="right") - 1
+        counts = np.cumsum(np.bincount(owner, minlength=len(some)))
+        stop = start + max(1, int(np.searchsorted(counts, most, side="right")))
+        stop = min(stop, start + len(some))
+        yield slice(start, stop), _side(P, nodes[start:stop], depth)
+        start = stop
+
+
+def _side(P: Any, nodes: np.ndarray, depth: int) -> _Side:
+    """Return the neighborhoods of some nodes, from the innermost on."""
+    hops, neighborhoods = [], []
+    for _ in range(depth - 1):
+        block: Any = P[nodes]
+        inner, place = np.unique(block.indices, return_inverse=True)
+        parts = (block.data, place.astype(np.int32), block.indptr)
+        block = scipy.sparse.csr_array(parts, (len(nodes), len(inner)))
+        shape = _power_of_two(len(nodes)), _power_of_two(len(inner))
+        hops.append(sparse.pad_to_power_of_two(block, shape))
+        neighborhoods.append(np.pad(inner, (0, shape[1] - len(inner))))
+        nodes = inner
+    if depth == 1:
+        neighborhoods.append(np.pad(nodes, (0, _power_of_two(len(nodes)) - len(nodes))))
+    return _Side(tuple(hops[::-1]), tuple(neighborhoods[::-1]))
+
+
+def _power_of_two(size: int) -> int:
+    """Return the least power of two >= size, so that few shapes are compiled."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+# Variances of a second layer: sums over the pairs of neighbors of each node
+
+
+def _second_variances(
+    layers: _Layers, nodes: np.ndarray, side: int, network: Any
+) -> np.ndarray:
+    """Return diag K_2 of some nodes, zero elsewhere: sums over pairs of neighbors.
+
+    Args:
+        layers: P, Z and diag K_1.
+        nodes: to compute.
+        side: a power of two; about its square of entries is held at once.
+        network: as an argument of ``tracing.Jit``.
+    """
+    P, Z, (first,) = layers
+    second = np.zeros_like(first)
+    widths = np.array([
+        _power_of_two(int(degree)) for degree in np.diff(P.indptr)[nodes]
+    ])
+    for width in map(int, np.unique(widths)):  # nodes of about the same degree together
+        members = nodes[widths == width]
+        batch = max(1, side**2 // (width * max(width, Z.shape[1])))
+        for start in range(0, len(members), batch):
+            some = np.resize(members[start : start + batch], batch)  # one shape
+            place = P.indptr[some][:, None] + np.arange(width)
+            inside = place < P.indptr[some + 1][:, None]
+            place = np.where(inside, place, 0)
+            neighbors = P.indices[place]
+            inputs = _dense(Z[neighbors.ravel()]).reshape(batch, width, -1)
+            weights = np.where(inside, P.data[place], 0)
+            parts = inputs, neighbors, first[neighbors], weights
+            second[some] = _sum_over_pairs(*parts, network, side=side)
+    return second
+
+
+def _dense(inputs: Any) -> np.ndarray:
+    """Return rows as a dense matrix, of many columns only those with an entry."""
+    if not scipy.sparse.issparse(inputs):
+        return inputs
+    if inputs.shape[1] > _MAX_COLUMNS:
+        used = np.unique(inputs.indices)
+        missing = _power_of_two(len(used)) - len(used)  # for few shapes
+        return np.pad(inputs[:, used].toarray(), ((0, 0), (0, missing)))
+    return inputs.toarray()
+
+
+@functools.partial(tracing.Jit, static_argnames=("side",))
+def _sum_over_pairs(
+    inputs: Float[Array, "b w d"],
+    neighbors: Int[Array, "b w"],
+    variances: Float[Array, "b w"],
+    weights: Float[Array, "b w"],
+    network: Any,
+    *,
+    side: int,
+) -> Float[Array, " b"]:
+    """Return w^T S w + β^2 of each node, S over its neighbors, a strip at a time."""
+    network = tracing.unwrap(network)
+
+    def of_node(node: Any) -> Array:
+        def of_strip(strip: Any) -> Array:
+            z, nodes, variance, weight = strip
+            kernels = recursion.initialize(pairwise.inner(z, node[0]))
+            sides = variance, node[2]
+            S, _ = _activate(kernels, sides, (nodes, node[1]), network, trained=False)
+            return jnp.sum(weight[:, None] * S * node[3][None, :])
+
+        height = min(len(node[1]), side)
+        strips = [part.reshape(-1, height, *part.shape[1:]) for part in node]
+        return jnp.sum(jax.lax.map(of_strip, strips))
+
+    total = jax.vmap(of_node)((inputs, neighbors, variances, weights))
+    return total + jnp.asarray(network.bias_after, total.dtype) ** 2

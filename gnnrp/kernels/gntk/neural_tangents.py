@@ -1,4 +1,4 @@
-"""Infinitely wide GNNs by neural-tangents: a second route, and more activations.
+"""Infinitely wide GCNs by neural-tangents: a second route, and more activations.
 
 ``gntk`` computes the same kernels with a sparse P and is faster. This module checks it,
 and lends it every nonlinearity of ``stax``. neural-tangents 0.6.5 is the last release
@@ -28,24 +28,27 @@ import jax.numpy as jnp
 from jax.interpreters import ad
 from jaxtyping import Array, Float
 
-from gnnrp.kernels.gntk import activations, recursion
+from gnnrp.kernels.gntk import activations
+from gnnrp.kernels.gntk import network as networks
 from gnnrp.kernels.gntk.activations import Activation
-from gnnrp.runtime import checks
-from gnnrp.types import Scalar
+from gnnrp.kernels.gntk.network import Network
+from gnnrp.kernels.gntk.recursion import Kernels
+from gnnrp.runtime import checks, memory
 
 StaxLayer: TypeAlias = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
-"""(init_fn, apply_fn, kernel_fn), what ``stax`` makes."""
+"""(init_fn, apply_fn, kernel_fn), as made by ``stax``."""
 
 INSTALL = "pip install --no-deps neural-tangents==0.6.5 frozendict"
 
 _CORE_NAMES = ("Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var")
 _EXPERIMENTAL = "neural_tangents.experimental"
+_SQUARES = 8  # n x n arrays at the peak under jit, with P
 _LOADING = threading.Lock()
 
 
 @functools.cache
 def load() -> types.ModuleType:
-    """Return neural_tangents, imported without TensorFlow; jax stays as it is.
+    """Return neural_tangents, imported without TensorFlow; jax stays unchanged.
 
     Raises:
         ImportError: it is not installed.
@@ -62,9 +65,9 @@ def load() -> types.ModuleType:
     util.__dict__["safe_zip"] = lambda *args: list(zip(*args, strict=True))
     with (
         _LOADING,  # modules and filters of warnings are those of all threads
-        _lent(jax.core.__dict__, core_names),
-        _lent(ad.__dict__, ad_names),
-        _lent(sys.modules, {util.__name__: util, stub.__name__: stub}),
+        _temporary(jax.core.__dict__, core_names),
+        _temporary(ad.__dict__, ad_names),
+        _temporary(sys.modules, {util.__name__: util, stub.__name__: stub}),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -75,15 +78,43 @@ def load() -> types.ModuleType:
 
 
 def gcn(
-    num_features: int,
-    *,
-    depth: int,
-    activation: str | StaxLayer = "relu",
-    scale: float | None = None,
-    bias: str = "none",
-    bias_std: float = 1.0,
-    width: int = 1,
-    num_classes: int = 1,
+    propagation: Float[Array, "n n"], features: Float[Array, "n d"], network: Network
+) -> Kernels:
+    """Return the kernels of a GCN, computed by neural-tangents; costs n^3 a layer.
+
+    Args:
+        propagation: P as a dense matrix; need not be symmetric.
+        features: X.
+        network: depth, activation, scale and bias.
+
+    Raises:
+        ImportError: neural-tangents is not installed.
+        ValueError: no feature, an untrained layer, an activation without a layer in
+            ``stax``, or numbers out of range.
+        TypeError: not a ``Network``.
+
+    Source: Def. 4.1 (App. B.3), with a linear last layer.
+    """
+    networks.check(network, features.dtype)
+    _, _, kernel_fn = stax_network(features.shape[1], network)
+    pattern = propagation.T[None]
+    # Its products take the default precision, coarse on GPUs, and its types are mixed.
+    with jax.default_matmul_precision("highest"), jax.numpy_dtype_promotion("standard"):
+        kernels = kernel_fn(
+            features[None], None, ("nngp", "ntk"), pattern=(pattern, pattern)
+        )
+    # With float64 enabled, neural-tangents leaves float32.
+    return Kernels(*(kernel[0, 0].astype(features.dtype) for kernel in kernels))
+
+
+def peak_bytes(num_nodes: int, num_features: int, *, itemsize: int) -> int:
+    """Return the peak of ``gcn`` under ``jit``, with P and the features."""
+    numbers = _SQUARES * num_nodes**2 + 2 * num_nodes * num_features
+    return numbers * itemsize + memory.RUNTIME
+
+
+def stax_network(
+    num_features: int, network: Network, *, width: int = 1, num_classes: int = 1
 ) -> StaxLayer:
     """Return the GCN of ``gntk.gcn`` as a network of ``stax``.
 
@@ -92,90 +123,46 @@ def gcn(
 
     Args:
         num_features: d; the first layer has no 1 / sqrt(d), unlike those of ``stax``.
-        depth: L, weight matrices, at least 1.
-        activation: φ, a name from ``activations.ACTIVATIONS`` or a layer of ``stax``.
-        scale: c_σ; that of the activation if left out.
-        bias: "none", or where the bias is added, "before" or "after" the aggregation.
-        bias_std: β; not used without a bias.
-        width: m of the hidden layers; no matter to the infinite kernels.
-        num_classes: c, outputs; no matter to the infinite kernels.
+        network: depth, activation, scale and bias.
+        width: m of the hidden layers; the infinite kernels do not depend on it.
+        num_classes: c, outputs; the infinite kernels do not depend on it.
 
     Returns:
         (init_fn, apply_fn, kernel_fn).
 
     Raises:
         ImportError: neural-tangents is not installed.
-        ValueError: a size below 1, or an unknown bias or activation.
+        ValueError: a size below 1, an untrained layer, or an activation without a layer
+            in ``stax``.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
     stax = load().stax
     num_features = checks.count("num_features", num_features, 1)
-    depth = checks.count("depth", depth, 1)
-    checks.one_of("bias", bias, recursion.BIASES)
-    nonlinearity, usual_scale = _nonlinearity(activation)
-    hidden_std = math.sqrt(usual_scale if scale is None else scale)
-    b_std = None if bias == "none" else bias_std
+    if not all(network.trained):
+        msg = (
+            "trained must be True for every layer in neural-tangents, got "
+            f"{network.trained}; gntk.gcn takes any flags"
+        )
+        raise ValueError(msg)
+    nonlinearity = _stax_layer(network.activation)
+    scale = network.activation.scale if network.scale is None else network.scale
+    b_std = None if network.bias == "none" else network.bias_std
     layers = []
-    for layer in range(depth):
+    for layer in range(network.depth):
         if layer > 0:
             layers.append(nonlinearity)
-        num_outputs = width if layer < depth - 1 else num_classes
-        W_std = hidden_std if layer > 0 else math.sqrt(num_features)
+        num_outputs = width if layer < network.depth - 1 else num_classes
+        W_std = math.sqrt(scale if layer > 0 else num_features)
         dense = stax.Dense(num_outputs, W_std=W_std, b_std=b_std)
         aggregate = stax.Aggregate(aggregate_axis=1, batch_axis=0)
-        layers += [dense, aggregate] if bias == "before" else [aggregate, dense]
+        before = network.bias == "before"
+        layers += [dense, aggregate] if before else [aggregate, dense]
     return stax.serial(*layers)
 
 
-def kernels(
-    propagation: Float[Array, "n n"],
-    features: Float[Array, "n d"],
-    *,
-    depth: int,
-    activation: str | StaxLayer = "relu",
-    scale: float | None = None,
-    bias: str = "none",
-    bias_std: float = 1.0,
-) -> recursion.Kernels:
-    """Return the kernels of a GCN, computed by neural-tangents; costs n^3 a layer.
-
-    Args:
-        propagation: P as a dense matrix; need not be symmetric.
-        features: X.
-        depth: L; with the settings that follow, as of ``gcn``.
-        activation: φ.
-        scale: c_σ.
-        bias: whether there is one, and where.
-        bias_std: β.
-
-    Raises:
-        ImportError: neural-tangents is not installed.
-        ValueError: no feature, a depth below 1, or an unknown bias or activation.
-
-    Source: Def. 4.1 (App. B.3), with a linear last layer.
-    """
-    _, _, kernel_fn = gcn(
-        features.shape[1],
-        depth=depth,
-        activation=activation,
-        scale=scale,
-        bias=bias,
-        bias_std=bias_std,
-    )
-    pattern = propagation.T[None]
-    # Its products take the default precision, coarse on GPUs, and its types are mixed.
-    with jax.default_matmul_precision("highest"), jax.numpy_dtype_promotion("standard"):
-        found = kernel_fn(
-            features[None], None, ("nngp", "ntk"), pattern=(pattern, pattern)
-        )
-    # With float64 enabled, neural-tangents leaves float32.
-    both = (kernel[0, 0].astype(features.dtype) for kernel in found)
-    return recursion.Kernels(*both)
-
-
 def activation(layer: StaxLayer) -> Activation:
-    """Return the expectations of a nonlinearity of ``stax``, for ``gntk.transform``.
+    """Return the expectations of a nonlinearity of ``stax``, for a ``Network``.
 
     Differentiable as far as neural-tangents' own functions are.
 
@@ -183,7 +170,7 @@ def activation(layer: StaxLayer) -> Activation:
         layer: elementwise, such as ``load().stax.Gelu()``.
 
     Returns:
-        T, Td, and c_σ = 1 / T(1, 1, 1).
+        T, Td, c_σ = 1 / T(1, 1, 1), and the layer.
 
     Raises:
         ImportError: neural-tangents is not installed.
@@ -191,9 +178,9 @@ def activation(layer: StaxLayer) -> Activation:
     kernel_type = load().Kernel
     _, _, kernel_fn = layer
 
-    def applied(covariance: Array, a: Array, b: Array) -> Any:
+    def apply(covariance: Array, a: Array, b: Array) -> Any:
         c, a, b = (x[None] for x in jnp.broadcast_arrays(covariance, a, b))
-        # One graph of equally many pixels, of which only each with itself is looked at.
+        # One graph whose pixels are the entries, each paired with itself alone.
         inputs = kernel_type(
             nngp=c[None],
             ntk=jnp.ones_like(c[None]),  # comes out times Td
@@ -214,34 +201,46 @@ def activation(layer: StaxLayer) -> Activation:
             return kernel_fn(inputs)
 
     def covariance(c: Array, a: Array, b: Array) -> Array:
-        return applied(c, a, b).nngp[0, 0].astype(c.dtype)
+        return apply(c, a, b).nngp[0, 0].astype(c.dtype)
 
     def derivative(c: Array, a: Array, b: Array) -> Array:
-        return applied(c, a, b).ntk[0, 0].astype(c.dtype)
+        return apply(c, a, b).ntk[0, 0].astype(c.dtype)
 
     one = jnp.ones(())
-    return Activation(covariance, derivative, 1 / float(covariance(one, one, one)))
+    scale = 1 / float(covariance(one, one, one))
+    return Activation(covariance, derivative, scale, layer)
 
 
-def _nonlinearity(activation_: str | StaxLayer) -> tuple[StaxLayer, Scalar]:
-    """Return a layer of ``stax`` and its usual c_σ."""
-    if not isinstance(activation_, str):
-        return activation_, activation(activation_).scale
-    ours, stax = activations.by_name(activation_), load().stax
-    layers = {
+def _stax_layer(activation: Activation) -> StaxLayer:
+    """Return an activation as a layer of ``stax``.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if activation.stax_layer is not None:
+        return activation.stax_layer
+    stax = load().stax
+    layer_fns = {
         "relu": stax.Relu,
         "leaky_relu": functools.partial(stax.LeakyRelu, 0.01),
         "erf": stax.Erf,
         "identity": stax.Identity,
     }
-    return layers[activation_](), ours.scale
+    for name, ours in activations.ACTIVATIONS.items():
+        if activation == ours:
+            return layer_fns[name]()
+    msg = (
+        f"activation must be one of {', '.join(layer_fns)} in neural-tangents; "
+        "neural_tangents.activation makes others of a layer of stax"
+    )
+    raise ValueError(msg)
 
 
 @contextlib.contextmanager
-def _lent(
+def _temporary(
     namespace: MutableMapping[str, Any], entries: dict[str, Any]
 ) -> Iterator[None]:
-    """Add the entries that a namespace lacks, and take them back at the end."""
+    """Add the entries that a namespace lacks, and remove them at the end."""
     missing = {name: entries[name] for name in entries if name not in namespace}
     namespace.update(missing)
     try:

@@ -1,16 +1,17 @@
 """Tangent kernel Θ = J J^T of any finite network with outputs (n, c), and its maps.
 
-J_ik is the gradient of the k-th output of node i in all parameters. Of the c x c block
-of a pair of nodes,
+J_ik is the gradient of the k-th output of node i in all floating parameters; other
+leaves, such as random keys and counters, are constants. Of the c x c block of a pair of
+nodes,
 
     "full"    everything, (n, c, n, c), node-major;
     "trace"   Σ_k Θ_ik,jk / c, the usual reduction (and neural-tangents' default);
-    "sum"     Σ_kl Θ_ik,jl, of the sum of logits: what the paper's figures show;
+    "sum"     Σ_kl Θ_ik,jl, of the sum of logits: the kernel of the paper's figures;
     "pseudo"  the same over c, the pseudo-NTK.
 
 All agree at infinite width; at width 16 the last differs from the trace by some 7
-percent, and under softmax cross-entropy it looks where the loss never pushes: the sum
-of logits. Alignments do not tell "sum" from "pseudo".
+percent, and under softmax cross-entropy its direction, the sum of logits, has no
+gradient. Alignments of "sum" and "pseudo" are equal.
 
 Source: Eq. 5; App. C.3 (whose pseudo-NTK lacks the 1 / c) and D.2.
 """
@@ -18,18 +19,21 @@ Source: Eq. 5; App. C.3 (whose pseudo-NTK lacks the 1 / c) and D.2.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy.typing as npt
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from gnnrp.kernels.ntk import _jacobians
-from gnnrp.kernels.ntk._jacobians import REDUCTIONS, ApplyFn
 from gnnrp.runtime import arrays, checks
 
+REDUCTIONS = ("full", "trace", "sum", "pseudo")
 METHODS = ("auto", "contraction", "products")
+
+ApplyFn = Callable[[Any, Any], Any]
+"""(params, x) -> outputs (n, c)."""
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -48,25 +52,25 @@ def ntk(
 ) -> Float[Array, "k ..."]:
     """Return Θ of some nodes with some others, (k, j), or (k, c, j, c) if full.
 
-    "contraction" multiplies Jacobians, which it holds: c numbers a parameter and node,
-    or one for "sum". "products" pulls each row back and pushes it forward, and holds
-    ``block_size`` of them at a time; its time does not depend on the columns asked for.
-    For networks with a structure that is known, ``structured`` is far faster.
+    "contraction" multiplies Jacobians, which it holds: c numbers per parameter and
+    node, or one for "sum". "products" pulls each row back and pushes it forward, and
+    holds ``block_size`` of them at a time; its time does not depend on the columns.
+    For GCNs, SGC, APPNP and MLPs, ``structured`` is far faster.
 
     Args:
         apply_fn: the network, pure, of (params, x).
         params: any pytree.
         x: any pytree.
-        rows: nodes; all if left out.
-        columns: nodes; as ``rows`` if left out.
+        rows: nodes; all by default.
+        columns: nodes; as ``rows`` by default.
         reduce: one of ``REDUCTIONS``.
-        method: "auto" contracts if the Jacobians fit.
+        method: one of ``METHODS``; "auto" contracts if the Jacobians fit.
         block_size: rows at a time.
         max_bytes: of Jacobians and result.
 
     Raises:
-        ValueError: unknown names, outputs that are no matrix, no numbers of nodes, a
-            result that does not fit.
+        ValueError: unknown names, outputs that are not a matrix, node ids out of range,
+            or a result that does not fit.
 
     Example:
         >>> import jax.numpy as jnp
@@ -74,38 +78,31 @@ def ntk(
         >>> ntk(linear, jnp.ones((2, 3)), jnp.array([[1.0, 2.0]])).tolist()
         [[5.0]]
     """
-    checks.one_of("reduce", reduce, REDUCTIONS)
     checks.one_of("method", method, METHODS)
     block_size = checks.count("block_size", block_size, 1)
-    outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
-    same = columns is None or columns is rows
-    left_nodes = arrays.node_ids("rows", rows, n)
-    right_nodes = left_nodes if same else arrays.node_ids("columns", columns, n)
-    per_node = 1 if reduce in {"sum", "pseudo"} else c
-    held = (len(left_nodes) + (0 if same else len(right_nodes))) * per_node * flat.size
     max_bytes = checks.count("max_bytes", max_bytes, 0, 2**62)
-    result = len(left_nodes) * len(right_nodes) * (c**2 if reduce == "full" else 1)
-    size = flat.dtype.itemsize
-    if result * size > max_bytes:
+    network = _flatten(apply_fn, params, x, reduce)
+    same = columns is None or columns is rows
+    left = arrays.node_ids("rows", rows, network.num_nodes)
+    right = left if same else arrays.node_ids("columns", columns, network.num_nodes)
+    itemsize, c = network.flat.dtype.itemsize, network.num_outputs
+    result = len(left) * len(right) * (c**2 if reduce == "full" else 1) * itemsize
+    if result > max_bytes:
         msg = (
-            f"the kernel takes {result * size / 1e9:.1f} GB and max_bytes allows "
-            f"{max_bytes / 1e9:.1f}; ask for rows and columns of it, or see Product"
+            f"the kernel takes {result / 1e9:.1f} GB and max_bytes allows "
+            f"{max_bytes / 1e9:.1f}; take some rows and columns of it, or see Product"
         )
         raise ValueError(msg)
     if method == "auto":
-        fits = (held + result) * size <= max_bytes
+        num_gradients = (
+            len(left) + (0 if same else len(right))
+        ) * network.num_covectors
+        jacobians = num_gradients * network.flat.size * itemsize
+        fits = jacobians + result <= max_bytes
         method = "contraction" if fits else "products"
     if method == "products":
-        return _by_products(
-            outputs, flat, c, left_nodes, right_nodes, reduce, block_size
-        )
-    left = _jacobians.jacobian(outputs, flat, (n, c), left_nodes, reduce, block_size)
-    right = left
-    if not same:
-        right = _jacobians.jacobian(
-            outputs, flat, (n, c), right_nodes, reduce, block_size
-        )
-    return _contracted(left, right, reduce, c)
+        return _map(_row_fn(network, right), left, block_size)
+    return _contract(network, left, None if same else right, block_size)
 
 
 def jacobian(
@@ -116,23 +113,23 @@ def jacobian(
     *,
     block_size: int = 32,
 ) -> Float[Array, "k c p"]:
-    """Return the gradients of all outputs of some nodes, parameters raveled.
+    """Return the gradients of all outputs of some nodes.
 
     Args:
         apply_fn: the network.
-        params: any pytree; the floating leaves count, in the order of
+        params: any pytree; its floating leaves, raveled as by
             ``jax.flatten_util.ravel_pytree``.
         x: any pytree.
-        nodes: all if left out.
+        nodes: all by default.
         block_size: nodes at a time.
 
     Raises:
-        ValueError: outputs that are no matrix, no numbers of nodes.
+        ValueError: outputs that are not a matrix, or node ids out of range.
     """
     block_size = checks.count("block_size", block_size, 1)
-    outputs, flat, shape = _jacobians.flattened(apply_fn, params, x)
-    some = arrays.node_ids("nodes", nodes, shape[0])
-    return _jacobians.jacobian(outputs, flat, shape, some, "full", block_size)
+    network = _flatten(apply_fn, params, x, "full")
+    nodes = arrays.node_ids("nodes", nodes, network.num_nodes)
+    return _map(_gradients_fn(network), nodes, block_size)
 
 
 def over_nodes(full: Float[Array, "k c j c"]) -> Float[Array, "c c"]:
@@ -170,8 +167,8 @@ def over_classes(full: Float[Array, "k c j c"]) -> Float[Array, "k j"]:
 class Product:
     """V -> Θ V, at the cost of a backward and a forward pass a column (or c of them).
 
-    V has a row a node; of "full", a row a node and class, node-major. With
-    ``alignment.Operator`` and ``stochastic`` it serves graphs whose Θ fits nowhere.
+    V has a row per node; of "full", a row per node and class, node-major. For graphs
+    whose Θ fits nowhere, see ``alignment.Operator`` and ``stochastic``.
     """
 
     apply_fn: ApplyFn
@@ -189,22 +186,22 @@ class Product:
         """Return Θ V.
 
         Raises:
-            ValueError: an unknown reduction, V of another shape.
+            ValueError: an unknown reduction, or V of another shape.
         """
-        checks.one_of("reduce", self.reduce, REDUCTIONS)
         block_size = checks.count("block_size", self.block_size, 1)
-        outputs, flat, (n, c) = _jacobians.flattened(self.apply_fn, self.params, self.x)
+        network = _flatten(self.apply_fn, self.params, self.x, self.reduce)
+        n, c = network.num_nodes, network.num_outputs
         num_rows = n * c if self.reduce == "full" else n
         if v.ndim != 2 or len(v) != num_rows:
             msg = f"V must have shape ({num_rows}, k), got {v.shape}"
             raise ValueError(msg)
-        _, pull = jax.vjp(outputs, flat)
-        _, push = jax.linearize(outputs, flat)
+        _, pull = jax.vjp(network.outputs_fn, network.flat)
+        _, push = jax.linearize(network.outputs_fn, network.flat)
 
-        def through(w: jax.Array) -> jax.Array:
+        def through(w: Array) -> Array:
             return push(pull(w)[0])
 
-        def column(w: jax.Array) -> jax.Array:
+        def column(w: Array) -> Array:
             if self.reduce == "full":
                 return through(w.reshape(n, c)).ravel()
             if self.reduce == "trace":
@@ -216,7 +213,7 @@ class Product:
             total = jnp.sum(through(jnp.tile(w[:, None], (1, c))), axis=1)
             return total / c if self.reduce == "pseudo" else total
 
-        columns = v.astype(flat.dtype).T
+        columns = v.astype(network.flat.dtype).T
         return jax.lax.map(column, columns, batch_size=block_size).T
 
 
@@ -228,7 +225,7 @@ def trace(
     reduce: str = "trace",
     block_size: int = 32,
 ) -> Float[Array, ""]:
-    """Return tr Θ exactly, without Θ: one gradient a node, or c of them.
+    """Return tr Θ exactly, without Θ: one gradient per node, or c of them.
 
     Args:
         apply_fn: the network.
@@ -238,13 +235,11 @@ def trace(
         block_size: nodes at a time.
 
     Raises:
-        ValueError: an unknown reduction, outputs that are no matrix.
+        ValueError: an unknown reduction, or outputs that are not a matrix.
     """
-    checks.one_of("reduce", reduce, REDUCTIONS)
-    outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
-    of = _jacobians.gradients(outputs, flat, (n, c), reduce)
-    total = _sum_of_squares(of, n, block_size)
-    return total if reduce in {"full", "sum"} else total / c
+    network = _flatten(apply_fn, params, x, reduce)
+    total = _sum_of_squares(_gradients_fn(network), network.num_nodes, block_size)
+    return total if reduce in {"full", "sum"} else total / network.num_outputs
 
 
 def squared_norm(
@@ -255,28 +250,139 @@ def squared_norm(
     reduce: str = "trace",
     block_size: int = 32,
 ) -> Float[Array, ""]:
-    """Return |Θ|_F^2 exactly, from rows of Θ that are not kept.
+    """Return |Θ|_F^2 exactly, from rows of Θ, some at a time; arguments as ``trace``.
 
     ``stochastic.squared_norm`` of a ``Product`` estimates it from a few products.
 
-    Args:
-        apply_fn: the network.
-        params: any pytree.
-        x: any pytree.
-        reduce: one of ``REDUCTIONS``.
-        block_size: rows at a time.
+    Raises:
+        ValueError: an unknown reduction, or outputs that are not a matrix.
+    """
+    network = _flatten(apply_fn, params, x, reduce)
+    row_fn = _row_fn(network, jnp.arange(network.num_nodes))
+    return _sum_of_squares(row_fn, network.num_nodes, block_size)
+
+
+class _Network(NamedTuple):
+    """A network as a function of one vector of parameters."""
+
+    outputs_fn: Callable[[Array], Array]
+    flat: Float[Array, " p"]
+    num_nodes: int
+    num_outputs: int  # c
+    reduce: str
+
+    @property
+    def num_covectors(self) -> int:
+        """Number of gradients per node: one of the sum, or c."""
+        return 1 if self.reduce in {"sum", "pseudo"} else self.num_outputs
+
+
+def _flatten(apply_fn: ApplyFn, params: Any, x: Any, reduce: str) -> _Network:
+    """Return the network as a function of its raveled floating parameters.
 
     Raises:
-        ValueError: an unknown reduction, outputs that are no matrix.
+        ValueError: an unknown reduction, no floating parameter, or outputs that are not
+            a matrix.
+        TypeError: the network is not a function, or does not return real numbers.
     """
     checks.one_of("reduce", reduce, REDUCTIONS)
-    outputs, flat, (n, c) = _jacobians.flattened(apply_fn, params, x)
-    row = _jacobians.row_fn(outputs, flat, c, jnp.arange(n), reduce)
-    return _sum_of_squares(row, n, block_size)
+    checks.function("apply_fn", apply_fn, "such as network.apply of params and x")
+    leaves, structure = jax.tree.flatten(params)
+    is_free = [_is_floating(leaf) for leaf in leaves]
+    free = [leaf for leaf, own in zip(leaves, is_free, strict=True) if own]
+    flat, unravel = ravel_pytree(free)
+    if not flat.size:
+        msg = f"params must hold floating numbers, got {checks.shown(params)}"
+        raise ValueError(msg)
+
+    def outputs_fn(flat: Array) -> Any:
+        free = iter(unravel(flat))
+        pairs = zip(leaves, is_free, strict=True)
+        merged = [next(free) if own else leaf for leaf, own in pairs]
+        return apply_fn(jax.tree.unflatten(structure, merged), x)
+
+    outputs: Any = jax.eval_shape(outputs_fn, flat)
+    if not hasattr(outputs, "shape"):
+        msg = (
+            f"apply_fn must return one array (n, c), got {type(outputs).__name__}; "
+            "wrap it in a function that returns the outputs alone"
+        )
+        raise TypeError(msg)
+    if len(outputs.shape) != 2:
+        msg = f"apply_fn must return a matrix (n, c), got shape {outputs.shape}"
+        raise ValueError(msg)
+    if not jnp.issubdtype(outputs.dtype, jnp.floating):
+        msg = f"apply_fn must return real floating numbers, got {outputs.dtype}"
+        raise TypeError(msg)
+    num_nodes, c = outputs.shape
+    return _Network(outputs_fn, flat, num_nodes, c, reduce)
+
+
+def _is_floating(leaf: Any) -> bool:
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        return isinstance(leaf, float)
+    return jnp.issubdtype(dtype, jnp.floating)
+
+
+def _gradients_fn(network: _Network) -> Callable[[Array], Array]:
+    """Return i -> its gradients (s, p): of the sum of its outputs, or of each."""
+    outputs, pull = jax.vjp(network.outputs_fn, network.flat)
+    c, dtype = network.num_outputs, outputs.dtype
+    of_sum = network.num_covectors == 1
+    covectors = jnp.ones((1, c), dtype) if of_sum else jnp.eye(c, dtype=dtype)
+
+    def gradients(node: Array) -> Array:
+        def gradient(w: Array) -> Array:
+            return pull(jnp.zeros(outputs.shape, dtype).at[node].set(w))[0]
+
+        return jax.vmap(gradient)(covectors)
+
+    return gradients
+
+
+def _row_fn(network: _Network, columns: Array) -> Callable[[Array], Array]:
+    """Return i -> Θ[i, columns], by pulling back and pushing forward."""
+    _, push = jax.linearize(network.outputs_fn, network.flat)
+    gradients_fn, c = _gradients_fn(network), network.num_outputs
+
+    def row(node: Array) -> Array:
+        changes = jax.vmap(push)(gradients_fn(node))[:, columns]  # (s, j, c)
+        if network.reduce == "full":
+            return changes
+        if network.reduce == "trace":
+            return jnp.einsum("kjk->j", changes) / c
+        total = jnp.sum(changes[0], axis=1)
+        return total / c if network.reduce == "pseudo" else total
+
+    return row
+
+
+def _contract(
+    network: _Network, rows: Array, columns: Array | None, block_size: int
+) -> Array:
+    """Return Θ[rows, columns] as a product of Jacobians; of the rows if None."""
+    gradients_fn = _gradients_fn(network)
+    J = _map(gradients_fn, rows, block_size)
+    K = J if columns is None else _map(gradients_fn, columns, block_size)
+    if network.reduce == "full":
+        return jnp.einsum("kap,jbp->kajb", J, K, precision=_HIGHEST)
+    product = jnp.einsum("kap,jap->kj", J, K, precision=_HIGHEST)
+    return product if network.reduce == "sum" else product / network.num_outputs
+
+
+def _map(fn: Callable[[Array], Array], nodes: Array, block_size: int) -> Array:
+    return jax.lax.map(fn, nodes, batch_size=min(block_size, len(nodes)))
+
+
+def _sum_of_squares(fn: Callable[[Array], Array], n: int, block_size: int) -> Array:
+    """Return Σ_i |fn(i)|², some nodes at a time."""
+    block_size = checks.count("block_size", block_size, 1)
+    return jnp.sum(_map(lambda i: jnp.sum(fn(i) ** 2), jnp.arange(n), block_size))
 
 
 def _check_full(full: Array) -> None:
-    """Refuse a kernel that is reduced over classes already.
+    """Check that a kernel is not reduced over classes.
 
     Raises:
         ValueError: it is.
@@ -285,32 +391,3 @@ def _check_full(full: Array) -> None:
         got = jnp.shape(full)
         msg = f'a kernel of reduce="full" has shape (k, c, j, c), got {got}'
         raise ValueError(msg)
-
-
-def _sum_of_squares(of: Callable[[Array], Array], n: int, block_size: int) -> Array:
-    """Return Σ_i |of(i)|², some nodes at a time."""
-    block_size = min(checks.count("block_size", block_size, 1), n)
-    squares = jax.lax.map(
-        lambda i: jnp.sum(of(i) ** 2), jnp.arange(n), batch_size=block_size
-    )
-    return jnp.sum(squares)
-
-
-def _contracted(left: jax.Array, right: jax.Array, reduce: str, c: int) -> jax.Array:
-    if reduce == "full":
-        return jnp.einsum("kap,jbp->kajb", left, right, precision=_HIGHEST)
-    product = jnp.einsum("kap,jap->kj", left, right, precision=_HIGHEST)
-    return product if reduce == "sum" else product / c
-
-
-def _by_products(
-    outputs: Callable,
-    flat: jax.Array,
-    c: int,
-    rows: jax.Array,
-    columns: jax.Array,
-    reduce: str,
-    block_size: int,
-) -> jax.Array:
-    row = _jacobians.row_fn(outputs, flat, c, columns, reduce)
-    return jax.lax.map(row, rows, batch_size=min(block_size, len(rows)))

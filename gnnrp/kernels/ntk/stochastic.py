@@ -1,6 +1,6 @@
-"""What a kernel is, from a few products with random signs, each with its error.
+"""Traces, norms and alignments of a kernel, estimated from products with random signs.
 
-For graphs whose Θ fits nowhere: of a symmetric map V -> K V alone. Errors are standard
+For graphs whose Θ fits nowhere, from a symmetric map V -> K V. Errors are standard
 errors over the probes, which fall as their number^-1/2.
 
 Source: Hutchinson 1990.
@@ -32,11 +32,11 @@ def trace(
         apply: V -> K V.
         size: n.
         key: of the signs z.
-        num_probes: how many, at least two; one product each.
+        num_probes: number of signs z, at least two; one product each.
 
     Raises:
         ValueError: fewer than two probes, or no node.
-        TypeError: what is no linear map, or no key.
+        TypeError: not a linear map, or not a key.
     """
     checks.linear_map("apply", apply)
     z = _signs(key, size, num_probes)
@@ -46,18 +46,7 @@ def trace(
 def squared_norm(
     apply: LinearMap, size: int, key: Shaped[Array, "..."], *, num_probes: int = 30
 ) -> Estimate:
-    """Estimate |K|_F^2 = E |K z|^2.
-
-    Args:
-        apply: V -> K V.
-        size: n.
-        key: of the signs z.
-        num_probes: how many, at least two; one product each.
-
-    Raises:
-        ValueError: fewer than two probes, or no node.
-        TypeError: what is no linear map, or no key.
-    """
+    """Estimate |K|_F^2 = E |K z|^2; arguments and errors as for ``trace``."""
     checks.linear_map("apply", apply)
     return _mean(jnp.sum(apply(_signs(key, size, num_probes)) ** 2, axis=0))
 
@@ -78,12 +67,12 @@ def alignment(
         apply: V -> K V.
         phi: Φ, such as one-hot targets.
         key: of the signs.
-        num_probes: how many, at least two; one product each.
-        centered: of H K H and H Φ Φ^T H.
+        num_probes: number of signs, at least two; one product each.
+        centered: align H K H and H Φ Φ^T H.
 
     Raises:
-        ValueError: Φ is no matrix, fewer than two probes.
-        TypeError: what is no linear map, or no key.
+        ValueError: Φ is not a matrix, or fewer than two probes.
+        TypeError: not a linear map, or not a key.
 
     Source: Def. 5.1.
     """
@@ -96,22 +85,21 @@ def alignment(
         )
         raise ValueError(msg)
 
-    def sent(v: Array) -> Array:
-        return _centered(apply(_centered(v))) if centered else apply(v)
+    def center(v: Array) -> Array:
+        return v - jnp.mean(v, axis=0, keepdims=True) if centered else v
 
-    phi = _centered(phi) if centered else phi
-    inner = jnp.sum(phi * sent(phi))
+    def product(v: Array) -> Array:
+        return center(apply(center(v)))
+
+    phi = center(phi)
+    inner = jnp.sum(phi * product(phi))
     norm = jnp.linalg.norm(jnp.matmul(phi.T, phi, precision="highest"))
-    square = squared_norm(sent, len(phi), key, num_probes=num_probes)
-    # Zero if one of them is, as of ``alignment.alignment``; NaN shows.
+    square = squared_norm(product, len(phi), key, num_probes=num_probes)
+    # Zero if either kernel is; NaN stays.
     zero = (norm <= 0) | (square.value <= 0)
     norm, size = (jnp.where(zero, 1, x) for x in (norm, square.value))
     value = jnp.where(zero, 0, inner / norm / jnp.sqrt(size))
     return Estimate(value, jnp.abs(value) * square.error / size / 2)
-
-
-def _centered(v: Array) -> Array:
-    return v - jnp.mean(v, axis=0, keepdims=True)
 
 
 def _signs(key: Shaped[Array, "..."], size: int, num_probes: int) -> Array:

@@ -19,26 +19,27 @@ Source: Eq. 5; App. C.3 and D.2.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from gnnrp import sparse
-from gnnrp.kernels.ntk import _passes
-from gnnrp.kernels.ntk._jacobians import REDUCTIONS
-from gnnrp.kernels.ntk._passes import ActivationFn
-from gnnrp.runtime import arrays, checks
+from gnnrp.kernels.ntk.empirical import REDUCTIONS
+from gnnrp.runtime import arrays, checks, memory
 from gnnrp.types import Layer, LinearMap
 
 DEEPEST = 3  # layers of a GCN
 
+ActivationFn: TypeAlias = Callable[[jax.Array], jax.Array]
+"""Elementwise, (n, m) -> (n, m)."""
+
 _Pair: TypeAlias = tuple[Any, Any]
-"""Classes k and l of a block of the full kernel; None, None: all are summed."""
+"""Classes k and l of a block of the full kernel; None, None: sum over all."""
 
 _Nodes: TypeAlias = Array | None
-"""Numbers of nodes; None: all of them."""
+"""Node ids; None: all nodes."""
 
 _STRIP = 64  # rows
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -49,12 +50,12 @@ def gram(x: Any, matrix: LinearMap | None = None) -> Float[Array, "n n"]:
 
     Args:
         x: dense, or sparse from ``sparse.prepare``.
-        matrix: A; the identity if left out.
+        matrix: A; the identity by default.
 
     Raises:
-        TypeError: inputs that are not real numbers, what is no linear map.
+        TypeError: inputs that are not real numbers, or not a linear map.
     """
-    u = _passes.sent(_passes.dense(x), matrix)
+    u = _propagate(_dense(x), matrix)
     return jnp.matmul(u, u.T, precision=_HIGHEST)
 
 
@@ -74,31 +75,31 @@ def mlp(
         layers: from ``gnn.layers``, of any number, of an MLP, Decoupled or APPNP.
         x: inputs, dense, or sparse from ``sparse.prepare``.
         propagate: V -> P V, such as ``similarity.Power`` of A^K MLP(X) or
-            ``similarity.Restart`` of APPNP; the identity if left out.
+            ``similarity.Restart`` of APPNP; the identity by default.
         reduce: "full", "trace", "sum" or "pseudo".
-        gram: X X^T, if it is at hand.
+        gram: X X^T, precomputed.
         activation_fn: between the layers, as in the network.
         block_size: columns of n numbers at a time.
 
     Raises:
-        ValueError: an unknown reduction, no layer, inputs of another width.
-        TypeError: what are no layers, no inputs, no map or no activation.
+        ValueError: an unknown reduction, no layer, or inputs of another width.
+        TypeError: layers, inputs, map or activation of another type.
     """
     _check(layers, x, activation_fn, reduce)
-    inputs, slopes = _passes.through(layers, x, None, activation_fn, gram)
-    sides = _passes.backward(layers, slopes, reduce)
+    inputs, slopes = _forward(layers, x, None, activation_fn, gram)
+    sides = _backward(layers, slopes, reduce)
 
     def entry(pair: _Pair) -> Array:
         def columns(nodes: _Nodes) -> Array:
             shares = [
-                _passes.forward(layer, u, nodes) * _between(b, nodes, pair)
+                _input_gram(layer, u, nodes) * _slope_gram(b, nodes, pair)
                 for layer, u, b in zip(layers, inputs, sides, strict=True)
             ]
             return sum(shares[1:], start=shares[0])
 
         return _two_sided(columns, x.shape[0], propagate, block_size)
 
-    return _reduced(entry, layers, reduce)
+    return _reduce(entry, layers, reduce)
 
 
 def gcn(
@@ -113,69 +114,97 @@ def gcn(
 ) -> Float[Array, "n ..."]:
     """Return Θ of a GCN of one to three layers; of one layer and A^K, of SGC.
 
-    Of two layers, with U = A X, V = A H and slopes B,
+    For two layers, with U = A X, V = A H and slopes B,
 
         Θ = A [(w_1² U U^T + β_1²) o (B B^T)] A^T + w_2² V V^T + β_2².
 
     Args:
-        layers: from ``gnn.layers`` of a GCN, or an SGC with its A^K as ``matrix``;
-            those of other networks are not used so.
+        layers: from ``gnn.layers`` of a GCN, or of an SGC with its A^K as ``matrix``.
         x: inputs, dense, or sparse from ``sparse.prepare``.
         matrix: A, perhaps not symmetric.
         reduce: "full", "trace", "sum" or "pseudo".
-        gram: ``gram(x, matrix)``, if it is at hand.
+        gram: ``gram(x, matrix)``, precomputed.
         activation_fn: between the layers, as in the network.
         block_size: columns of n numbers at a time.
 
     Raises:
-        ValueError: an unknown reduction, no layer, or more than three, inputs of
+        ValueError: an unknown reduction, no layer, or more than three, or inputs of
             another width.
-        TypeError: what are no layers, no inputs, no map or no activation.
+        TypeError: layers, inputs, map or activation of another type.
     """
     _check(layers, x, activation_fn, reduce)
     if len(layers) > DEEPEST:
         msg = (
-            f"a GCN of {len(layers)} layers has no structured kernel that pays, at "
-            f"most {DEEPEST} have; see empirical.ntk"
+            f"a GCN must have at most {DEEPEST} layers for its structured kernel, got "
+            f"{len(layers)}; see empirical.ntk"
         )
         raise ValueError(msg)
-    inputs, slopes = _passes.through(layers, x, matrix, activation_fn, gram)
-    sides = _passes.backward(layers, slopes, reduce)
+    inputs, slopes = _forward(layers, x, matrix, activation_fn, gram)
+    sides = _backward(layers, slopes, reduce)
 
     def entry(pair: _Pair) -> Array:
-        last = _passes.forward(layers[-1], inputs[-1], None)
-        last *= _between(sides[-1], None, pair)
+        last = _input_gram(layers[-1], inputs[-1], None)
+        last *= _slope_gram(sides[-1], None, pair)
         if len(layers) == 1:
             return last
         deeper = None
         if len(layers) == DEEPEST:
-            b = _passes.weightings(layers[2], reduce)
+            b = _covectors(layers[2], reduce)
             for layer, slope in ((layers[2], slopes[1][:, None]), (layers[1], 1)):
                 b = slope * jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
             v = _of_class(b, pair[0]), _of_class(b, pair[1])
-            first = _passes.forward(layers[0], inputs[0], None)
-            deeper = _by_units(first, slopes[0], v, matrix)
+            first = _input_gram(layers[0], inputs[0], None)
+            deeper = _sum_over_units(first, slopes[0], v, matrix)
 
         def columns(nodes: _Nodes) -> Array:
-            share = _passes.forward(layers[-2], inputs[-2], nodes)
-            share *= _between(sides[-2], nodes, pair)
+            share = _input_gram(layers[-2], inputs[-2], nodes)
+            share *= _slope_gram(sides[-2], nodes, pair)
             if deeper is None:
                 return share
             return share + (deeper if nodes is None else deeper[nodes]).T
 
         return last + _two_sided(columns, x.shape[0], matrix, block_size)
 
-    return _reduced(entry, layers, reduce)
+    return _reduce(entry, layers, reduce)
+
+
+def peak_bytes(
+    num_nodes: int,
+    num_features: int,
+    depth: int,
+    num_targets: int,
+    num_grams: int,
+    *,
+    width: int = 0,
+    num_classes: int = 0,
+    itemsize: int,
+) -> int:
+    """Return the peak of the kernel of a GCN and of its alignments.
+
+    Args:
+        num_nodes: n.
+        num_features: d, columns of the inputs.
+        depth: L, 1 to 3.
+        num_targets: number of kernels A^{2L} in memory.
+        num_grams: number of Gram matrices of the inputs in memory.
+        width: m, hidden units of a layer.
+        num_classes: c.
+        itemsize: bytes of a number.
+    """
+    working = {1: 4, 2: 5}.get(depth, 9)
+    squares = (working + num_targets + num_grams) * num_nodes**2
+    columns = 2 * num_features + 2 * (depth - 1) * width + 6 * num_classes
+    return (squares + num_nodes * columns) * itemsize + memory.RUNTIME
 
 
 def _check(
     layers: Sequence[Layer], x: Any, activation_fn: ActivationFn, reduce: str
 ) -> None:
-    """Refuse what is no network, or no inputs of one.
+    """Validate a network and its inputs.
 
     Raises:
-        ValueError: an unknown reduction, no layer, inputs of another width.
-        TypeError: what are no layers, no inputs or no activation.
+        ValueError: an unknown reduction, no layer, or inputs of another width.
+        TypeError: layers, inputs or activation of another type.
     """
     checks.one_of("reduce", reduce, REDUCTIONS)
     checks.function("activation_fn", activation_fn, "such as jax.nn.relu")
@@ -193,8 +222,105 @@ def _check(
         raise ValueError(msg)
 
 
-def _between(sides: tuple[Array, Array], nodes: _Nodes, pair: _Pair) -> Array:
-    """Return <B_i, B_j> at (j, i), summed over weightings or of a pair of them."""
+def _dense(x: Any) -> Array:
+    if isinstance(x, sparse.Matrix):
+        return sparse.matmul(x, jnp.eye(x.shape[1], dtype=x.data.dtype))
+    return arrays.real("x", x)
+
+
+def _propagate(v: Array, matrix: LinearMap | None) -> Array:
+    if matrix is None:
+        return v
+    checks.linear_map("the matrix", matrix)
+    return matrix(v)
+
+
+class _Gram(NamedTuple):
+    """U U^T in place of U."""
+
+    entries: Float[Array, "n n"]
+
+
+def _forward(
+    layers: Sequence[Layer],
+    x: Any,
+    matrix: LinearMap | None,
+    activation_fn: ActivationFn,
+    gram: Array | None,
+) -> tuple[list[Any], list[Array]]:
+    """Return the inputs U of each layer, and φ' of the outputs of each hidden layer.
+
+    Raises:
+        ValueError: a Gram matrix of another shape.
+    """
+    if gram is None:
+        inputs: list[Any] = [_propagate(_dense(x), matrix)]
+    else:
+        checks.shape("the Gram matrix", gram, (x.shape[0], x.shape[0]))
+        inputs = [_Gram(gram)]
+    slopes = []
+    for number, layer in enumerate(layers[:-1]):
+        if number > 0:
+            z = jnp.matmul(inputs[-1], layer.weights, precision=_HIGHEST)
+        elif isinstance(x, sparse.Matrix):
+            z = _propagate(sparse.matmul(x, layer.weights), matrix)
+        else:
+            z = jnp.matmul(jnp.asarray(x), layer.weights, precision=_HIGHEST)
+            z = _propagate(z, matrix)
+        z = z if layer.bias is None else z + layer.bias[None, :]
+        h, slope = jax.jvp(activation_fn, (z,), (jnp.ones_like(z),))
+        inputs.append(_propagate(h, matrix))
+        slopes.append(slope)
+    return inputs, slopes
+
+
+def _backward(
+    layers: Sequence[Layer], slopes: list[Array], reduce: str
+) -> list[tuple[Array, Array]]:
+    """Return B of each layer, without propagation, as both sides of its Gram matrix.
+
+    They are (n, s, m), of the last layer (1, s, c), for s covectors of the outputs: one
+    for their sum, or one for each.
+    """
+    b = _covectors(layers[-1], reduce)
+    sides = [(b, b)]
+    for number, (layer, slope) in enumerate(
+        zip(layers[:0:-1], slopes[::-1], strict=True)
+    ):
+        pulled = jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
+        b = slope[:, None] * pulled
+        both = b, b
+        if reduce == "trace" and number == 0:
+            # All classes share φ': the sum over them has the rank of one.
+            left = slope * jnp.sum(pulled[0] ** 2, axis=0, keepdims=True)
+            both = left[:, None], slope[:, None]
+        sides.append(both)
+    return sides[::-1]
+
+
+def _covectors(last: Layer, reduce: str) -> Array:
+    """Return the covectors of the outputs of a node, (1, s, c)."""
+    c, dtype = last.weights.shape[1], last.weights.dtype
+    if reduce in {"sum", "pseudo"}:
+        return jnp.ones((1, 1, c), dtype)
+    return jnp.eye(c, dtype=dtype)[None]
+
+
+def _input_gram(layer: Layer, u: Any, nodes: _Nodes) -> Array:
+    """Return columns of w² U U^T + β²."""
+    if isinstance(u, _Gram):
+        product = u.entries if nodes is None else u.entries[nodes].T
+    else:
+        some = u if nodes is None else u[nodes]
+        product = jnp.matmul(u, some.T, precision=_HIGHEST)
+    product *= jnp.asarray(layer.weight_scale, product.dtype) ** 2
+    if layer.bias is None:
+        return product
+    return product + jnp.asarray(layer.bias_scale, product.dtype) ** 2
+
+
+def _slope_gram(sides: tuple[Array, Array], nodes: _Nodes, pair: _Pair) -> Array:
+    """Return <B_i, B_j> at (j, i), summed over covectors or of a pair of them."""
     left, right = (_of_class(b, k) for b, k in zip(sides, pair, strict=True))
     if len(left) == 1:  # of the last layer, the same for all nodes
         return jnp.sum(left * right)
@@ -207,49 +333,49 @@ def _of_class(b: Array, k: Any) -> Array:
     return b if k is None else b[:, k][:, None]
 
 
-def _by_units(
-    forward: Array, slope: Array, v: tuple[Array, Array], matrix: LinearMap
+def _sum_over_units(
+    gram: Array, slope: Array, v: tuple[Array, Array], matrix: LinearMap
 ) -> Array:
-    """Return Σ_h <v_h, v_h> o A (forward o φ'_h φ'_h^T) A^T, over hidden units h.
+    """Return Σ_h <v_h, v_h> o A (G o φ'_h φ'_h^T) A^T, over hidden units h.
 
     Args:
-        forward: of the layer's inputs.
+        gram: G, of the layer's inputs.
         slope: φ' (n, m) of its outputs.
-        v: slopes of the outputs in those, without φ', (n, s, m) on each side.
+        v: slopes of the network's outputs in those, without φ', (n, s, m) on each side.
         matrix: A.
     """
 
     def add(total: Array, unit: Any) -> tuple[Array, None]:
         d, left, right = unit
-        masked = forward * d[:, None] * d[None, :]
-        sent = matrix(_transposed(matrix(masked)))
-        return total + sent * jnp.matmul(left, right.T, precision=_HIGHEST), None
+        masked = gram * d[:, None] * d[None, :]
+        far = matrix(_transpose(matrix(masked)))
+        return total + far * jnp.matmul(left, right.T, precision=_HIGHEST), None
 
     units = (slope.T, *(jnp.moveaxis(side, -1, 0) for side in v))
-    return jax.lax.scan(add, jnp.zeros_like(forward), units)[0]
+    return jax.lax.scan(add, jnp.zeros_like(gram), units)[0]
 
 
 def _two_sided(
     columns: Callable[[_Nodes], Array], n: int, send: LinearMap | None, block_size: int
 ) -> Array:
-    """Return P K P^T, K^T given by columns, all of them or some at a time."""
+    """Return P K P^T from columns of K^T, all of them or some at a time."""
     count = -(-n // checks.count("block_size", block_size, 1))
     width = -(-n // count)
 
     def block(start: Array | None) -> Array:
-        # The last block is filled up with the last row, which is cut off below.
+        # The last block is padded with the last row, which is cut off below.
         last = n - 1
         nodes = None if start is None else jnp.minimum(start + jnp.arange(width), last)
-        return _transposed(_passes.sent(columns(nodes), send))
+        return _transpose(_propagate(columns(nodes), send))
 
     if count == 1:
-        return _passes.sent(block(None), send)
+        return _propagate(block(None), send)
     rows = jax.lax.map(block, jnp.arange(count) * width).reshape(-1, n)
-    return _passes.sent(rows[:n], send)
+    return _propagate(rows[:n], send)
 
 
-def _transposed(x: Array) -> Array:
-    """Return x^T, in strips that fit into the cache: XLA's own is twice as slow."""
+def _transpose(x: Array) -> Array:
+    """Return x^T in strips that fit in the cache: twice as fast as XLA's own."""
     n, width = len(x), min(_STRIP, len(x))
 
     def strip(number: Array, total: Array) -> Array:
@@ -261,7 +387,7 @@ def _transposed(x: Array) -> Array:
     return jax.lax.fori_loop(0, -(-n // width), strip, empty)
 
 
-def _reduced(
+def _reduce(
     entry: Callable[[_Pair], Array], layers: Sequence[Layer], reduce: str
 ) -> Array:
     c = layers[-1].weights.shape[1]

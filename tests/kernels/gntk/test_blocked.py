@@ -12,10 +12,8 @@ from gnnrp.kernels import gntk
 from gnnrp.kernels.gntk import activations, blocked
 
 N, D = 23, 4
-compiled = jax.jit(
-    blocked.gcn,
-    static_argnames=("depth", "activation", "bias", "trained", "width", "mesh"),
-)
+RELU = gntk.Network(2)
+compiled = jax.jit(blocked.gcn, static_argnames=("width", "mesh"))
 
 
 def world(seed=0, n=N):
@@ -36,8 +34,10 @@ def assert_equal(found, expected, tolerance=1e-13):
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_blocks_of_any_width_give_the_recursion(depth, width):
     P, G = world()
-    expected = gntk.gcn(P, G, depth=depth).ntk
-    assert_equal(compiled(P, G, depth=depth, width=width), expected)
+    expected = gntk.gcn(P, G, gntk.Network(depth))
+    found = compiled(P, G, gntk.Network(depth), width=width)
+    for one, other in zip(found, expected, strict=True):
+        assert_equal(one, other)
 
 
 @pytest.mark.parametrize("bias", gntk.BIASES)
@@ -45,17 +45,10 @@ def test_blocks_of_any_width_give_the_recursion(depth, width):
 @pytest.mark.parametrize("trained", [(True, False, True), (False, True, False)])
 def test_every_setting_is_that_of_the_recursion(bias, name, trained):
     P, G = world(1)
-    settings = {
-        "depth": 3,
-        "bias": bias,
-        "bias_std": 0.7,
-        "scale": 1.3,
-        "activation": activations.by_name(name),
-        "trained": trained,
-    }
-    expected = gntk.gcn(P, G, **settings).ntk
+    network = gntk.Network(3, activations.by_name(name), 1.3, bias, 0.7, trained)
+    expected = gntk.gcn(P, G, network).ntk
     # Correlations near 1 enlarge round-off.
-    assert_equal(compiled(P, G, width=6, **settings), expected, 1e-11)
+    assert_equal(compiled(P, G, network, width=6).ntk, expected, 1e-11)
 
 
 @pytest.mark.parametrize("bias", gntk.BIASES)
@@ -63,10 +56,9 @@ def test_layers_one_by_one_give_both_kernels_of_every_depth(bias):
     P, G = world(2)
     kernels = gntk.initialize(G)
     for depth in (1, 2, 3):
-        activation = activations.RELU if depth > 1 else None
-        settings = {"bias": bias, "bias_std": 0.4}
-        kernels = blocked.layer(kernels, P, activation=activation, width=7, **settings)
-        expected = gntk.gcn(P, G, depth=depth, **settings)
+        network = gntk.Network(depth, bias=bias, bias_std=0.4)
+        kernels = blocked.layer(kernels, P, network, first=depth == 1, width=7)
+        expected = gntk.gcn(P, G, network)
         for found, other in zip(kernels, expected, strict=True):
             assert_equal(found, other)
 
@@ -76,7 +68,7 @@ def test_a_layer_holds_its_kernels_and_some_blocks():
     P, G = world(3, n)
 
     def layer(nngp, ntk):
-        return blocked.layer(gntk.Kernels(nngp, ntk), P, width=width)
+        return blocked.layer(gntk.Kernels(nngp, ntk), P, RELU, width=width)
 
     lowered = jax.jit(layer, donate_argnums=(0, 1)).lower(G, jnp.zeros_like(G))
     memory = lowered.compile().memory_analysis()
@@ -91,17 +83,19 @@ def test_a_layer_holds_its_kernels_and_some_blocks():
     assert plain.temp_size_in_bytes > G.nbytes
 
 
-def test_the_last_layer_leaves_the_products_of_the_covariance_out():
+def test_a_layer_of_the_ntk_alone_skips_the_products_of_the_covariance():
     G = world(4)[1]
 
-    def operations(last):
+    def operations(ntk_only):
         def layer(kernels, P):
-            return blocked.layer(kernels, lambda v: P @ v, width=N, last=last)
+            return blocked.layer(
+                kernels, lambda v: P @ v, RELU, width=N, ntk_only=ntk_only
+            )
 
         compiled = jax.jit(layer).lower(gntk.initialize(G), G).compile()
         return compiled.cost_analysis()["flops"]
 
-    assert operations(last=True) < 0.8 * operations(last=False)
+    assert operations(ntk_only=True) < 0.8 * operations(ntk_only=False)
 
 
 def test_settings_share_one_trace():
@@ -113,7 +107,7 @@ def test_settings_share_one_trace():
         nonlocal count
         count += 1
         return blocked.gcn(
-            P, G, depth=2, bias="after", bias_std=bias_std, scale=scale, width=9
+            P, G, gntk.Network(2, bias="after", bias_std=bias_std, scale=scale), width=9
         )
 
     for seed in (5, 6):
@@ -133,37 +127,41 @@ def test_settings_share_one_trace():
 )
 def test_settings_that_make_no_network_are_refused(settings, message):
     P, G = world()
+    width = settings.pop("width", 8)
     with pytest.raises(ValueError, match=message):
-        blocked.gcn(P, G, **settings)
+        blocked.gcn(P, G, gntk.Network(**settings), width=width)
 
 
 def test_types_are_promoted_as_by_the_recursion():
     P, G = world(7)
     for gram in (G.astype(jnp.float32), jnp.eye(N, dtype=jnp.int32)):
         with jax.numpy_dtype_promotion("standard"):
-            found = generators.unchecked(blocked.gcn, P, gram, depth=2)
-            expected = generators.unchecked(gntk.gcn, P, gram.astype(float), depth=2)
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(found, expected.ntk, rtol=1e-5)
+            found = generators.unchecked(blocked.gcn, P, gram, RELU)
+            expected = generators.unchecked(gntk.gcn, P, gram.astype(float), RELU)
+        assert found.ntk.dtype == np.float64
+        np.testing.assert_allclose(found.ntk, expected.ntk, rtol=1e-5)
 
 
 def test_a_gram_matrix_that_is_not_square_is_refused():
     P, G = world()
     with pytest.raises(ValueError, match=r"gram must be a square matrix"):
-        generators.unchecked(blocked.gcn, P, G[:, :4], depth=2)
+        generators.unchecked(blocked.gcn, P, G[:, :4], RELU)
 
 
 def test_a_mesh_of_several_axes_is_refused():
     P, G = world()
     mesh = jax.make_mesh((1, 1), ("a", "b"))
     with pytest.raises(ValueError, match="the mesh must have one axis"):
-        blocked.gcn(P, G, depth=2, mesh=mesh)
+        blocked.gcn(P, G, gntk.Network(2), mesh=mesh)
 
 
 def test_a_mesh_of_one_device_gives_the_same():
     P, G = world(6)
     mesh = jax.make_mesh((1,), ("nodes",))
-    assert_equal(compiled(P, G, depth=3, mesh=mesh), gntk.gcn(P, G, depth=3).ntk)
+    assert_equal(
+        compiled(P, G, gntk.Network(3), mesh=mesh).ntk,
+        gntk.gcn(P, G, gntk.Network(3)).ntk,
+    )
 
 
 SHARDED = """
@@ -176,14 +174,15 @@ P = sparse.prepare(scipy.sparse.random_array((23, 23), density=0.3, rng=rng).toc
 X = rng.standard_normal((23, 4))
 G = jnp.asarray(X @ X.T)
 mesh = jax.make_mesh((4,), ("nodes",))
-gcn = jax.jit(blocked.gcn, static_argnames=("depth", "bias", "width", "mesh"))
+gcn = jax.jit(blocked.gcn, static_argnames=("width", "mesh"))
 for bias in gntk.BIASES:
-    settings = dict(depth=3, bias=bias, bias_std=0.5)
-    found = gcn(P, G, width=4, mesh=mesh, **settings)
-    expected = gntk.gcn(P, G, **settings).ntk
-    error = np.abs(found - expected).max() / np.abs(expected).max()
-    assert error < 1e-13, (bias, error)
-    text = gcn.lower(P, G, width=4, mesh=mesh, **settings).compile().as_text()
+    network = gntk.Network(3, bias=bias, bias_std=0.5)
+    for found, expected in zip(
+        gcn(P, G, network, width=4, mesh=mesh), gntk.gcn(P, G, network)
+    ):
+        error = np.abs(found - expected).max() / np.abs(expected).max()
+        assert error < 1e-13, (bias, error)
+    text = gcn.lower(P, G, network, width=4, mesh=mesh).compile().as_text()
     assert "all-to-all" in text
 print(len(jax.devices()))
 """

@@ -85,7 +85,9 @@ def test_two_layers_are_the_recursion_with_the_first_layer_trained(seed, spectra
     inputs = closed_forms.spectral_gram(dense_of(A)) if spectral else np.eye(N)
     inputs = jnp.asarray(inputs)
     for scale in (1.0, 2.0):
-        general = gntk.gcn(A, inputs, depth=2, scale=scale, trained=[True, False])
+        general = gntk.gcn(
+            A, inputs, gntk.Network(2, scale=scale, trained=[True, False])
+        )
         found = closed_forms.two_layer(A, inputs, scale=scale)
         np.testing.assert_allclose(found, general.ntk, atol=1e-14)
 
@@ -95,7 +97,7 @@ def test_two_layers_are_the_recursion_with_the_first_layer_trained(seed, spectra
 @pytest.mark.parametrize("num_hops", [0, 1, 2])
 def test_decoupled_networks_are_the_recursion(seed, depth, num_hops):
     A = generators.adjacency(seed)
-    general = gntk.decoupled(A, jnp.eye(N), depth=depth, num_hops=num_hops)
+    general = gntk.decoupled(A, jnp.eye(N), gntk.Network(depth), num_hops=num_hops)
     S = closed_forms.decoupled(A, N, num_hops=num_hops, depth=depth)
     np.testing.assert_allclose(S(jnp.eye(N)), general.ntk, atol=1e-13)
 
@@ -103,7 +105,7 @@ def test_decoupled_networks_are_the_recursion(seed, depth, num_hops):
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_the_scale_changes_the_first_constant_alone(scale):
     A = generators.adjacency(0)
-    general = gntk.decoupled(A, jnp.eye(N), depth=3, num_hops=1, scale=scale)
+    general = gntk.decoupled(A, jnp.eye(N), gntk.Network(3, scale=scale), num_hops=1)
     S = closed_forms.decoupled(A, N, num_hops=1, depth=3)
     found, usual = closed_forms.constants(3, scale=scale), closed_forms.constants(3)
     assert found.shared == usual.shared
@@ -124,7 +126,7 @@ def test_the_shared_part_is_largest_at_depth_twelve_and_tends_to_a_third():
 def test_linear_networks_are_powers_of_the_adjacency(seed, num_hops):
     A = generators.adjacency(seed)
     found = closed_forms.linear(A, jnp.eye(N), num_hops=num_hops)
-    general = gntk.decoupled(A, jnp.eye(N), depth=1, num_hops=num_hops).ntk
+    general = gntk.decoupled(A, jnp.eye(N), gntk.Network(1), num_hops=num_hops).ntk
     power = similarity.Power(A, 2 * num_hops)(jnp.eye(N))
     np.testing.assert_allclose(found, power, atol=1e-14)
     np.testing.assert_allclose(found, general, atol=1e-14)

@@ -25,7 +25,7 @@ N = generators.N
 
 
 def of_depth(depth, **more):
-    return functools.partial(gntk.gcn, depth=depth, **more)
+    return functools.partial(gntk.gcn, network=gntk.Network(depth, **more))
 
 
 def assert_golden(found, expected):
@@ -59,7 +59,7 @@ def test_the_same_graph_twice_is_the_transductive_kernel(depth):
     found = inductive.across(
         of_depth(depth, bias="after"), gram, every, train=matrix, test=matrix
     )
-    expected = gntk.gcn(matrix, gram, depth=depth, bias="after")
+    expected = gntk.gcn(matrix, gram, gntk.Network(depth, bias="after"))
     for block in found:
         np.testing.assert_allclose(block.ntk, expected.ntk, rtol=1e-8)
 
@@ -69,7 +69,7 @@ def test_training_without_the_graph_has_the_kernel_of_an_mlp():
     found = inductive.across(
         of_depth(3), gram, TRAIN, train=inductive.identity, test=sparse.prepare(A)
     )
-    mlp = gntk.gcn(inductive.identity, gram, depth=3).ntk
+    mlp = gntk.gcn(inductive.identity, gram, gntk.Network(3)).ntk
     np.testing.assert_allclose(found.train.ntk, mlp[TRAIN][:, TRAIN], rtol=1e-13)
 
 
@@ -81,7 +81,7 @@ def test_the_whole_kernel_is_psd_and_no_restriction_of_the_transductive_one():
         [found.cross.ntk, found.all.ntk],
     ])
     assert np.linalg.eigvalsh(whole).min() > -1e-12
-    transductive = gntk.gcn(sparse.prepare(A), gram, depth=2).ntk
+    transductive = gntk.gcn(sparse.prepare(A), gram, gntk.Network(2)).ntk
     np.testing.assert_allclose(found.all.ntk, transductive, rtol=1e-12)
     gap = np.linalg.norm(found.cross.ntk - transductive[:, TRAIN])
     assert gap > 0.05 * np.linalg.norm(found.cross.ntk)

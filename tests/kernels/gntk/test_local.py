@@ -10,6 +10,7 @@ from gnnrp.kernels import gntk
 from gnnrp.kernels.gntk import activations, local
 
 N, D = 40, 5
+NETWORK = {"depth", "bias", "trained"}
 ROWS, COLUMNS = np.array([7, 3, 39, 3, 0]), np.arange(0, N, 2)
 
 
@@ -25,8 +26,8 @@ def world(seed=0):
     return scipy.sparse.csr_array(P), X
 
 
-def assert_blocks(found, P, X, rows, columns, **settings):
-    whole = gntk.gcn(sparse.prepare(P), gntk.gram(X), **settings)
+def assert_blocks(found, P, X, rows, columns, network):
+    whole = gntk.gcn(sparse.prepare(P), gntk.gram(X), network)
     for one, other in zip(found, whole, strict=True):
         assert isinstance(one, np.ndarray)
         scale = np.abs(other).max()
@@ -38,23 +39,19 @@ def assert_blocks(found, P, X, rows, columns, **settings):
 @pytest.mark.parametrize("bias", gntk.BIASES)
 def test_blocks_are_those_of_the_recursion(depth, bias):
     P, X = world()
-    settings = {"depth": depth, "bias": bias, "bias_std": 0.6}
-    found = local.gcn(P, X, ROWS, COLUMNS, **settings)
-    assert_blocks(found, P, X, ROWS, COLUMNS, **settings)
+    network = gntk.Network(depth, bias=bias, bias_std=0.6)
+    found = local.gcn(P, X, ROWS, COLUMNS, network)
+    assert_blocks(found, P, X, ROWS, COLUMNS, network)
 
 
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("name", activations.ACTIVATIONS)
 def test_every_setting_is_that_of_the_recursion(depth, name):
     P, X = world(1)
-    settings = {
-        "depth": depth,
-        "activation": activations.by_name(name),
-        "scale": 1.2,
-        "trained": (False, True, True)[:depth],
-    }
-    found = local.gcn(P, X, ROWS, COLUMNS, **settings)
-    assert_blocks(found, P, X, ROWS, COLUMNS, **settings)
+    trained = (False, True, True)[:depth]
+    network = gntk.Network(depth, activations.by_name(name), 1.2, trained=trained)
+    found = local.gcn(P, X, ROWS, COLUMNS, network)
+    assert_blocks(found, P, X, ROWS, COLUMNS, network)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -63,8 +60,9 @@ def test_tiles_of_any_size_give_the_same(monkeypatch, depth, side):
     monkeypatch.setattr(local, "_SIDE", side)
     P, X = world(2)
     rows, columns = np.array([0, 7, 3]), np.arange(4)
-    found = local.gcn(P, X, rows, columns, depth=depth, bias="before")
-    assert_blocks(found, P, X, rows, columns, depth=depth, bias="before")
+    network = gntk.Network(depth, bias="before")
+    found = local.gcn(P, X, rows, columns, network)
+    assert_blocks(found, P, X, rows, columns, network)
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -72,18 +70,17 @@ def test_tiles_of_any_size_give_the_same(monkeypatch, depth, side):
 def test_sparse_features_give_the_same(depth, bias):
     P, X = world(3)
     X[np.abs(X) < 0.8] = 0
-    found = local.gcn(
-        P, scipy.sparse.csr_array(X), ROWS, COLUMNS, depth=depth, bias=bias
-    )
-    assert_blocks(found, P, X, ROWS, COLUMNS, depth=depth, bias=bias)
+    network = gntk.Network(depth, bias=bias)
+    found = local.gcn(P, scipy.sparse.csr_array(X), ROWS, COLUMNS, network)
+    assert_blocks(found, P, X, ROWS, COLUMNS, network)
 
 
 def test_single_precision_stays_single():
     P, X = world(4)
     P, X = P.astype(np.float32), X.astype(np.float32)
-    found = local.gcn(P, X, ROWS, COLUMNS, depth=3)
+    found = local.gcn(P, X, ROWS, COLUMNS, gntk.Network(3))
     assert {kernel.dtype for kernel in found} == {np.dtype(np.float32)}
-    whole = gntk.gcn(sparse.prepare(P), gntk.gram(X), depth=3)
+    whole = gntk.gcn(sparse.prepare(P), gntk.gram(X), gntk.Network(3))
     for one, other in zip(found, whole, strict=True):
         expected = np.asarray(other)[np.ix_(ROWS, COLUMNS)]
         np.testing.assert_allclose(one, expected, rtol=0, atol=1e-5 * expected.max())
@@ -91,7 +88,7 @@ def test_single_precision_stays_single():
 
 def test_empty_sides_give_empty_blocks():
     P, X = world()
-    found = local.gcn(P, X, [], COLUMNS, depth=2)
+    found = local.gcn(P, X, [], COLUMNS, gntk.Network(2))
     assert [kernel.shape for kernel in found] == 2 * [(0, len(COLUMNS))]
 
 
@@ -117,9 +114,10 @@ def test_empty_sides_give_empty_blocks():
 )
 def test_what_makes_no_block_is_refused(change, message):
     P, X = world()
-    given = {"features": X, "rows": [7], "columns": [0, 1, 2], "depth": 2} | change
+    given = {"features": X, "rows": [7], "columns": [0, 1, 2]} | change
+    fields = {"depth": 2} | {k: given.pop(k) for k in NETWORK & given.keys()}
     with pytest.raises(ValueError, match=message):
-        generators.unchecked(local.gcn, P, **given)
+        generators.unchecked(local.gcn, P, network=gntk.Network(**fields), **given)
 
 
 def test_adjacencies_that_are_not_square_or_not_sparse_are_refused():
@@ -127,16 +125,16 @@ def test_adjacencies_that_are_not_square_or_not_sparse_are_refused():
     with pytest.raises(
         ValueError, match=r"must be a square matrix, got shape \(30, 40\)"
     ):
-        local.gcn(P[:30], X, [0], [1], depth=2)
+        local.gcn(P[:30], X, [0], [1], gntk.Network(2))
     with pytest.raises(TypeError, match="scipy sparse matrix, got Matrix"):
-        local.gcn(sparse.prepare(P), X, [0], [1], depth=2)
+        local.gcn(sparse.prepare(P), X, [0], [1], gntk.Network(2))
 
 
 def test_tiles_are_cut_as_small_as_the_memory_allows():
     P, X = scipy.sparse.eye_array(64, format="csr"), np.ones((64, 2))
     every = np.arange(64)
-    found = local.gcn(P, X, every, every, depth=2, max_bytes=6 * 8 * 16**2)
-    assert_blocks(found, P, X, every, every, depth=2)
+    found = local.gcn(P, X, every, every, gntk.Network(2), max_bytes=6 * 8 * 16**2)
+    assert_blocks(found, P, X, every, every, gntk.Network(2))
 
 
 def test_a_stored_zero_is_no_neighbor_within_reach():
@@ -147,7 +145,7 @@ def test_a_stored_zero_is_no_neighbor_within_reach():
     zeros.data[zeros.data == 2] = 0
     X = np.random.default_rng(0).standard_normal((n, 3))
     alone = scipy.sparse.diags_array(np.r_[0.0, np.ones(n - 1)], format="csr")
-    settings = {"depth": 2, "max_bytes": 6 * 8 * 4}
+    settings = {"network": gntk.Network(2), "max_bytes": 6 * 8 * 4}
     found = local.gcn(zeros, X, [0, 1], [1, 2], **settings)
     expected = local.gcn(alone, X, [0, 1], [1, 2], **settings)
     np.testing.assert_array_equal(found.ntk, expected.ntk)

@@ -27,8 +27,8 @@ def node_features(seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=(N, D)))
 
 
-def ours(P, X, **settings):
-    return gntk.gcn(lambda v: P @ v, gntk.gram(X), **settings)
+def ours(P, X, network):
+    return gntk.gcn(lambda v: P @ v, gntk.gram(X), network)
 
 
 def assert_close(found, expected, tolerance):
@@ -55,36 +55,36 @@ def expectation(f, c, a, b):
 @pytest.mark.parametrize("name", ["relu", "leaky_relu", "erf"])
 def test_both_routes_give_the_same_kernels(kind, depth, bias, name):
     P, X = propagation(kind), node_features()
-    settings = {"depth": depth, "bias": bias, "bias_std": 0.3}
-    found = neural_tangents.kernels(P, X, activation=name, **settings)
-    expected = ours(P, X, activation=activations.by_name(name), **settings)
-    assert_close(found, expected, 1e-10)
+    activation = activations.by_name(name)
+    network = gntk.Network(depth, activation, bias=bias, bias_std=0.3)
+    assert_close(neural_tangents.gcn(P, X, network), ours(P, X, network), 1e-10)
 
 
 @pytest.mark.usefixtures("nt")
 @pytest.mark.parametrize("name", activations.ACTIVATIONS)
 def test_another_scale_and_every_name(name):
     P, X = propagation("directed"), node_features()
-    found = neural_tangents.kernels(P, X, depth=2, activation=name, scale=0.7)
-    activation = activations.by_name(name)
-    expected = ours(P, X, depth=2, activation=activation, scale=0.7)
-    assert_close(found, expected, 1e-10)
+    network = gntk.Network(2, activations.by_name(name), 0.7)
+    assert_close(neural_tangents.gcn(P, X, network), ours(P, X, network), 1e-10)
 
 
 @pytest.mark.usefixtures("nt")
 def test_single_precision_stays_single():
     P, X = (jnp.asarray(x, jnp.float32) for x in (propagation("any"), node_features()))
-    found = neural_tangents.kernels(P, X, depth=2, bias="after")
+    network = gntk.Network(2, bias="after")
+    found = neural_tangents.gcn(P, X, network)
     assert {kernel.dtype for kernel in found} == {np.dtype(np.float32)}
-    assert_close(found, ours(P, X, depth=2, bias="after"), 1e-5)
+    assert_close(found, ours(P, X, network), 1e-5)
 
 
 @pytest.mark.usefixtures("nt")
 @pytest.mark.parametrize("bias", gntk.BIASES)
 def test_the_finite_network_is_the_one_described(bias):
     P, X, width, beta = propagation("directed"), node_features(), 5, 0.3
-    settings = {"bias": bias, "bias_std": beta, "width": width, "num_classes": 2}
-    init_fn, apply_fn, _ = neural_tangents.gcn(D, depth=2, **settings)
+    network = gntk.Network(2, bias=bias, bias_std=beta)
+    init_fn, apply_fn, _ = neural_tangents.stax_network(
+        D, network, width=width, num_classes=2
+    )
     with jax.numpy_dtype_promotion("standard"):
         _, params = init_fn(jax.random.key(0), (1, N, D))
         found = apply_fn(params, X[None], pattern=P.T[None])[0]
@@ -102,8 +102,8 @@ def test_the_finite_network_is_the_one_described(bias):
 @pytest.mark.parametrize("implementation", [1, 2])
 def test_empirical_kernels_are_jacobian_products(nt, implementation):
     P, X, num_classes = propagation("directed"), node_features(), 2
-    init_fn, apply_fn, _ = neural_tangents.gcn(
-        D, depth=2, width=3, num_classes=num_classes
+    init_fn, apply_fn, _ = neural_tangents.stax_network(
+        D, gntk.Network(2), width=3, num_classes=num_classes
     )
     kernel_fn = nt.empirical_ntk_fn(
         apply_fn, trace_axes=(), vmap_axes=None, implementation=implementation
@@ -125,15 +125,19 @@ def test_empirical_kernels_are_jacobian_products(nt, implementation):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"depth": 0}, "depth must be at least 1"),
-        ({"bias": "both"}, "bias must be one of"),
-        ({"activation": "gelu"}, "activation must be one of"),
+        ({"network": gntk.Network(1, trained=[False])}, "trained must be True for"),
+        (
+            {"network": gntk.Network(2, activations.leaky_relu(0.3))},
+            "activation must be one of",
+        ),
         ({"num_features": 0}, "num_features must be at least 1"),
     ],
 )
-def test_what_no_network_has_is_refused(settings, match):
+def test_networks_that_stax_lacks_are_refused(settings, match):
     with pytest.raises(ValueError, match=match):
-        neural_tangents.gcn(**{"num_features": D, "depth": 2} | settings)
+        neural_tangents.stax_network(
+            **{"num_features": D, "network": gntk.Network(2)} | settings
+        )
 
 
 # Activations
@@ -162,9 +166,10 @@ def test_others_make_the_network_that_neural_tangents_makes(nt, layer):
     P, X = propagation("directed"), node_features()
     nonlinearity = getattr(nt.stax, layer)()
     found = neural_tangents.activation(nonlinearity)
-    settings = {"depth": 3, "bias": "after"}
-    expected = neural_tangents.kernels(P, X, activation=nonlinearity, **settings)
-    assert_close(ours(P, X, activation=found, **settings), expected, 1e-12)
+    network = gntk.Network(3, found, bias="after")
+    expected = neural_tangents.gcn(P, X, network)
+    assert found.stax_layer is nonlinearity
+    assert_close(ours(P, X, network), expected, 1e-12)
 
 
 def test_gelu_is_what_quadrature_says_under_jit_and_for_any_shape(nt):
@@ -190,7 +195,7 @@ def test_gelu_is_what_quadrature_says_under_jit_and_for_any_shape(nt):
 
 def test_gradient_flow_is_the_exact_trajectory(nt):
     num_train, times, rate = 4, np.array([0.0, 0.5, 3.0, 40.0]), 0.7
-    ntk = ours(propagation("directed"), node_features(), depth=3).ntk
+    ntk = ours(propagation("directed"), node_features(), gntk.Network(3)).ntk
     Y = jnp.asarray(generators.targets(0, N))[:num_train]
     start = jnp.asarray(np.random.default_rng(2).normal(size=(N, Y.shape[1])))
     known, others = start[:num_train], start[num_train:]
@@ -211,7 +216,7 @@ def test_gradient_flow_is_the_exact_trajectory(nt):
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_the_posterior_is_that_of_neural_tangents(nt, noise):
     num_train = 4
-    nngp = ours(propagation("symmetric"), node_features(), depth=3).nngp
+    nngp = ours(propagation("symmetric"), node_features(), gntk.Network(3)).nngp
     Y = jnp.asarray(generators.targets(0, N))[:num_train]
     train, cross, rest = (
         nngp[:num_train, :num_train],
@@ -250,16 +255,16 @@ def state():
 before = state()
 sys.modules["frozendict"] = None
 try:
-    infinite.load()
+    neural_tangents.load()
 except ImportError as error:
-    assert infinite.INSTALL in str(error), error
+    assert neural_tangents.INSTALL in str(error), error
 else:
     raise AssertionError
 assert state() == before
 del sys.modules["frozendict"]
 
-nt = infinite.load()
-assert nt is infinite.load()
+nt = neural_tangents.load()
+assert nt is neural_tangents.load()
 assert state() == before
 for name in ("jax.util", "tensorflow", "tf2jax", "neural_tangents.experimental"):
     assert name not in sys.modules, name

@@ -30,7 +30,7 @@ def identity(v):
 
 @functools.partial(jax.jit, static_argnames="depth")
 def ntk(gram, depth):
-    return gntk.gcn(identity, gram, depth=depth).ntk
+    return gntk.gcn(identity, gram, gntk.Network(depth)).ntk
 
 
 @pytest.mark.parametrize("depth", [2, 3, 10])
@@ -60,14 +60,18 @@ def test_blocks_and_tiles_see_parallel_inputs():
     P = scipy.sparse.diags_array([0.3, 0.7]).tocsr()
     exact = 2 * np.outer([0.3, 0.7], [0.3, 0.7]) ** 2 * EXACT
     every = {
-        "whole": gntk.gcn(sparse.prepare(P), gntk.gram(X), depth=2).ntk,
-        "blocked": blocked.gcn(sparse.prepare(P), gntk.gram(X), depth=2),
-        "local": local.gcn(P, X, [0, 1], [0, 1], depth=2).ntk,
-        "sparse": local.gcn(P, scipy.sparse.csr_array(X), [0, 1], [0, 1], depth=2).ntk,
+        "whole": gntk.gcn(sparse.prepare(P), gntk.gram(X), gntk.Network(2)).ntk,
+        "blocked": blocked.gcn(sparse.prepare(P), gntk.gram(X), gntk.Network(2)).ntk,
+        "local": local.gcn(P, X, [0, 1], [0, 1], gntk.Network(2)).ntk,
+        "sparse": local.gcn(
+            P, scipy.sparse.csr_array(X), [0, 1], [0, 1], gntk.Network(2)
+        ).ntk,
     }
     for name, found in every.items():
         np.testing.assert_allclose(found, exact, rtol=1e-13, err_msg=name)
-    mlp = gntk.decoupled(sparse.prepare(P), gntk.gram(X), depth=2, num_hops=2).ntk
+    mlp = gntk.decoupled(
+        sparse.prepare(P), gntk.gram(X), gntk.Network(2), num_hops=2
+    ).ntk
     np.testing.assert_allclose(mlp, exact, rtol=1e-13)
     first = closed_forms.two_layer(sparse.prepare(P), gntk.gram(X), scale=2.0)
     np.testing.assert_allclose(first, exact / 2, rtol=1e-13)
@@ -77,7 +81,7 @@ def test_a_node_seen_through_two_graphs_is_parallel_to_itself():
     """Node 0 has no neighbor in training, and others of its kind at test time."""
     A = np.array([[0.3, 0.4, 0.0], [0.4, 0.1, 0.2], [0.0, 0.2, 0.7]])
     rows = np.stack([x, 2 / 7 * x, 3 * x])
-    kernel_fn = functools.partial(gntk.gcn, depth=3)
+    kernel_fn = functools.partial(gntk.gcn, network=gntk.Network(3))
     adjacency = scipy.sparse.csr_array(A)
     found = inductive.inductive(kernel_fn, gntk.gram(rows), adjacency, np.array([0, 2]))
     sizes = np.array([1, 2 / 7, 3])
@@ -100,7 +104,7 @@ def test_the_kernel_scales_with_inputs_of_any_size(scale):
 
 def test_parallel_inputs_have_a_finite_gradient():
     def total(rows):
-        return jnp.sum(gntk.gcn(identity, gntk.gram(rows), depth=3).ntk)
+        return jnp.sum(gntk.gcn(identity, gntk.gram(rows), gntk.Network(3)).ntk)
 
     gradient = jax.jit(jax.grad(total))(jnp.asarray(X))
     # All pairs are parallel: the sum is 3 |(1 + 2/7) x|^2, and a shift of one row turns

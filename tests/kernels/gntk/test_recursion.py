@@ -18,7 +18,7 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "gntk.json").read_te
 ARCCOS = json.loads((Path(__file__).parents[2] / "golden" / "arccos.json").read_text())
 POSITIONS = {None: "none", "after aggregation": "after", "before aggregation": "before"}
 N, D = 12, 4
-compiled = jax.jit(gntk.gcn, static_argnames=("depth", "activation", "bias", "trained"))
+compiled = jax.jit(gntk.gcn)
 
 
 def name_of(case):
@@ -38,14 +38,16 @@ def assert_golden(found, expected):
 def test_kernels_equal_forty_digits(case):
     P = sparse.prepare(scipy.sparse.csr_array(np.array(GOLDEN[case["propagation"]])))
     X = np.array(GOLDEN["X"])
-    trained = None if case["trained"] == "all" else tuple(case["trained"])
+    trained = () if case["trained"] == "all" else tuple(case["trained"])
     found = compiled(
         P,
         jnp.asarray(X @ X.T),
-        depth=case["L"],
-        bias=POSITIONS[case["bias_position"]],
-        bias_std=np.sqrt(case["bias_var"]),
-        trained=trained,
+        gntk.Network(
+            case["L"],
+            bias=POSITIONS[case["bias_position"]],
+            bias_std=np.sqrt(case["bias_var"]),
+            trained=trained,
+        ),
     )
     assert_golden(found.ntk, case["ntk"])
     if "nngp" in case:  # it does not depend on what is trained
@@ -109,7 +111,7 @@ def test_recursion_equals_loops_over_pairs(symmetric, bias, depth):
     matrix, P, X = world(1, symmetric)
     trained = (True, False, True, True)[:depth]
     found = compiled(
-        matrix, gram(X), depth=depth, bias=bias, bias_std=0.7, trained=trained
+        matrix, gram(X), gntk.Network(depth, bias=bias, bias_std=0.7, trained=trained)
     )
     expected = slow(P, X, depth, bias=bias, beta=0.7, trained=trained)
     for one, other in zip(found, expected, strict=True):
@@ -119,14 +121,14 @@ def test_recursion_equals_loops_over_pairs(symmetric, bias, depth):
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_training_all_layers_is_the_sum_of_training_each(depth):
     matrix, _, X = world(2)
-    whole = compiled(matrix, gram(X), depth=depth, bias="after")
+    whole = compiled(matrix, gram(X), gntk.Network(depth, bias="after"))
     parts = [
         compiled(
             matrix,
             gram(X),
-            depth=depth,
-            bias="after",
-            trained=tuple(i == layer for i in range(depth)),
+            gntk.Network(
+                depth, bias="after", trained=tuple(i == layer for i in range(depth))
+            ),
         ).ntk
         for layer in range(depth)
     ]
@@ -137,7 +139,9 @@ def test_training_all_layers_is_the_sum_of_training_each(depth):
 def test_both_kernels_are_symmetric_and_psd(name):
     matrix, _, X = world(3, symmetric=False)
     found = compiled(
-        matrix, gram(X), depth=3, activation=activations.by_name(name), bias="after"
+        matrix,
+        gram(X),
+        gntk.Network(3, activation=activations.by_name(name), bias="after"),
     )
     for kernel in found:
         np.testing.assert_allclose(kernel, kernel.T, rtol=1e-12)
@@ -148,15 +152,17 @@ def test_nodes_may_come_in_any_order():
     _, P, X = world(4)
     order = np.random.default_rng(0).permutation(N)
     mixed = sparse.prepare(scipy.sparse.csr_array(P[order][:, order]))
-    found = compiled(mixed, gram(X[order]), depth=3).ntk
-    expected = compiled(world(4)[0], gram(X), depth=3).ntk[order][:, order]
+    found = compiled(mixed, gram(X[order]), gntk.Network(3)).ntk
+    expected = compiled(world(4)[0], gram(X), gntk.Network(3)).ntk[order][:, order]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_relu_kernels_scale_with_the_square_of_the_features():
     matrix, _, X = world(5)
-    large = compiled(matrix, gram(10 * X), depth=3)
-    for found, expected in zip(large, compiled(matrix, gram(X), depth=3), strict=True):
+    large = compiled(matrix, gram(10 * X), gntk.Network(3))
+    for found, expected in zip(
+        large, compiled(matrix, gram(X), gntk.Network(3)), strict=True
+    ):
         np.testing.assert_allclose(found, 100 * expected, rtol=1e-11)
 
 
@@ -166,7 +172,7 @@ def test_gradients_are_finite_with_equal_inputs_and_nodes_without_any():
     X[5:] = 0
 
     def total(X):
-        return jnp.sum(gntk.gcn(matrix, gntk.gram(X), depth=3).ntk)
+        return jnp.sum(gntk.gcn(matrix, gntk.gram(X), gntk.Network(3)).ntk)
 
     gradient = jax.jit(jax.grad(total))(jnp.asarray(X))
     assert np.isfinite(gradient).all()
@@ -175,7 +181,7 @@ def test_gradients_are_finite_with_equal_inputs_and_nodes_without_any():
 
 def test_nodes_without_variance_have_no_kernel():
     lonely = scipy.sparse.csr_array(np.diag([1.0] * (N - 1) + [0.0]))
-    found = compiled(sparse.prepare(lonely), gram(world(7)[2]), depth=3)
+    found = compiled(sparse.prepare(lonely), gram(world(7)[2]), gntk.Network(3))
     for kernel in found:
         np.testing.assert_array_equal(kernel[-1], 0)
         assert np.isfinite(kernel).all()
@@ -184,14 +190,14 @@ def test_nodes_without_variance_have_no_kernel():
 def test_the_diagonal_keeps_its_digits_through_many_layers():
     identity = sparse.prepare(scipy.sparse.eye_array(N, format="csr"))
     x = gram(world(8)[2])
-    found = compiled(identity, x, depth=8)  # c_σ = 2 keeps variances, Td is 1/2
+    found = compiled(identity, x, gntk.Network(8))  # c_σ = 2 keeps variances, Td is 1/2
     np.testing.assert_allclose(jnp.diagonal(found.nngp), jnp.diagonal(x), rtol=1e-14)
     np.testing.assert_allclose(jnp.diagonal(found.ntk), 8 * jnp.diagonal(x), rtol=1e-14)
 
 
 def test_linear_networks_sum_the_same_kernel_at_each_layer():
     matrix, P, X = world(9)
-    found = compiled(matrix, gram(X), depth=3, activation=activations.IDENTITY)
+    found = compiled(matrix, gram(X), gntk.Network(3, activation=activations.IDENTITY))
     far = np.linalg.matrix_power(P, 3)
     expected = far @ X @ X.T @ far.T
     np.testing.assert_allclose(found.nngp, expected, rtol=1e-12)
@@ -204,18 +210,13 @@ def test_decoupled_networks_propagate_the_kernel_of_an_mlp(num_hops):
     found = gntk.decoupled(
         matrix,
         gram(X),
-        depth=3,
+        gntk.Network(3, bias="before", bias_std=0.3, trained=[True, False, True]),
         num_hops=num_hops,
-        bias_std=0.3,
-        trained=[True, False, True],
     )
     mlp = gntk.gcn(
         lambda v: v,
         gram(X),
-        depth=3,
-        bias="after",
-        bias_std=0.3,
-        trained=[True, False, True],
+        gntk.Network(3, bias="after", bias_std=0.3, trained=[True, False, True]),
     )
     far = np.linalg.matrix_power(P, num_hops)
     for one, other in zip(found, mlp, strict=True):
@@ -224,7 +225,7 @@ def test_decoupled_networks_propagate_the_kernel_of_an_mlp(num_hops):
 
 def test_branches_join_as_sums_and_means():
     matrix, _, X = world(11)
-    kernels = [gntk.gcn(matrix, gram(X), depth=depth) for depth in (1, 2, 3)]
+    kernels = [gntk.gcn(matrix, gram(X), gntk.Network(depth)) for depth in (1, 2, 3)]
     for at in range(2):
         total = sum(each[at] for each in kernels)
         np.testing.assert_allclose(gntk.add(kernels)[at], total, rtol=1e-14)
@@ -315,12 +316,29 @@ def test_settings_and_graphs_share_one_trace():
     @jax.jit
     def kernel(matrix, x, beta):
         traces.append(1)
-        return gntk.gcn(matrix, x, depth=2, bias="after", bias_std=beta)
+        return gntk.gcn(matrix, x, gntk.Network(2, bias="after", bias_std=beta))
 
     for seed, beta in ((0, 0.1), (0, 0.2)):
         matrix, _, X = world(seed)
         kernel(matrix, gram(X), jnp.asarray(beta))
     assert len(traces) == 1
+
+
+def test_networks_that_differ_in_numbers_share_one_trace():
+    traces = []
+
+    @jax.jit
+    def kernel(matrix, x, network):
+        traces.append(network.depth)
+        return gntk.gcn(matrix, x, network)
+
+    matrix, _, X = world(0)
+    for beta in (0.1, 0.2):
+        network = gntk.Network(2, scale=1 + beta, bias="after", bias_std=beta)
+        found = kernel(matrix, gram(X), network)
+        for one, other in zip(found, gntk.gcn(matrix, gram(X), network), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert traces == [2]
 
 
 @pytest.mark.parametrize(
@@ -334,7 +352,7 @@ def test_settings_and_graphs_share_one_trace():
 def test_settings_that_make_no_network_are_refused(settings, message):
     matrix, _, X = world(0)
     with pytest.raises(ValueError, match=message):
-        gntk.gcn(matrix, gram(X), **settings)
+        gntk.gcn(matrix, gram(X), gntk.Network(**settings))
 
 
 def test_a_block_without_its_variances_is_refused():
@@ -346,7 +364,7 @@ def test_a_block_without_its_variances_is_refused():
 def test_hops_and_branches_that_make_no_network_are_refused():
     matrix, _, X = world(0)
     with pytest.raises(ValueError, match="num_hops must be at least 0, got -1"):
-        gntk.decoupled(matrix, gram(X), depth=1, num_hops=-1)
+        gntk.decoupled(matrix, gram(X), gntk.Network(1), num_hops=-1)
     with pytest.raises(ValueError, match="at least one branch"):
         gntk.add([])
 

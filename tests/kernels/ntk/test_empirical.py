@@ -10,7 +10,7 @@ import pytest
 from generators import C, N, adjacency, unchecked, world
 
 from gnnrp.kernels import alignment
-from gnnrp.kernels.ntk import _jacobians, empirical, stochastic, structured
+from gnnrp.kernels.ntk import empirical, stochastic, structured
 from gnnrp.models import gnn
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/multioutput.json").read_text())
@@ -102,12 +102,12 @@ def test_blocks_of_index_sets_are_those_of_the_whole(network, J, method, reduce)
     ("limit", "method"), [(2**33, "contraction"), (8 * N * N, "products")]
 )
 def test_auto_contracts_while_jacobians_fit(network, J, monkeypatch, limit, method):
-    other = {"contraction": "row_fn", "products": "jacobian"}[method]
+    other = {"contraction": "_row_fn", "products": "_contract"}[method]
 
     def refuse(*_):
         raise AssertionError(other)
 
-    monkeypatch.setattr(_jacobians, other, refuse)
+    monkeypatch.setattr(empirical, other, refuse)
     found = empirical.ntk(*network, reduce="sum", max_bytes=limit)
     np.testing.assert_allclose(found, reduced(J, "sum"), rtol=1e-11, atol=1e-13)
 
@@ -211,7 +211,7 @@ def test_kernels_can_be_traced_and_differentiated(network):
         ({"rows": [2**32]}, "rows: node 4294967296 is not one of 14 nodes"),
         ({"columns": [-1]}, "columns: node -1 is not one of 14 nodes, 0 to 13"),
         ({"rows": np.ones(N, bool)}, "rows must be a list of node ids, got bool"),
-        ({"max_bytes": 100}, "takes 0.0 GB and max_bytes allows 0.0; ask for rows"),
+        ({"max_bytes": 100}, "takes 0.0 GB and max_bytes allows 0.0; take some rows"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(network, arguments, message):
