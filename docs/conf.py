@@ -135,7 +135,7 @@ def shorten(app, what, name, obj, options, signature, returned):
 
 
 class LinkNames(SphinxPostTransform):
-    """Make a link of a name in code, such as `residual.run`, if one object has it."""
+    """Make a link of a name in code, such as `residual.step`, if one object has it."""
 
     default_priority = 5
 

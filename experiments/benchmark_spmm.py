@@ -20,7 +20,7 @@ import tyro
 from experiments import common, gcn, torch_gcn
 from gnnrp import datasets, plotting, sparse
 from gnnrp.models import training
-from gnnrp.propagation import maps, residual, similarity
+from gnnrp.propagation import linear_maps, residual, similarity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,8 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
     matrix = sparse.prepare(csr)
     step = jax.jit(lambda S, state, y, m: residual.step(state, S, y, m, step_size=1.0))
     # As runs take it: the first hop skips what is not fed back.
-    S = maps.on_support(similarity.Power(matrix, config.power), np.asarray(mask[:, 0]))
+    walk = similarity.Power(matrix, config.power)
+    S = linear_maps.restrict(walk, np.asarray(mask[:, 0]))
     state = residual.init(targets)
     x = jax.random.normal(jax.random.key(1), (num_nodes, 128))
     beside = gcn.compiled(

@@ -34,8 +34,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import reproduction
-from gnnrp import datasets, graph, metrics, sparse
-from gnnrp.propagation import residual, similarity
+from gnnrp import datasets, graph, metrics, propagation, sparse
+from gnnrp.propagation import similarity
 from gnnrp.runtime import checks
 from gnnrp.studies import presets
 
@@ -108,7 +108,7 @@ def propagate(
 ) -> tuple[np.ndarray, int]:
     """Return what RP predicts from the graph and the training labels, at which step."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    found = residual.run(
+    found = propagation.run(
         similarity.walk(matrix, settings.power, settings.alpha),
         datasets.targets(data),
         datasets.with_split(data, 0).splits,

@@ -2,6 +2,7 @@
 
 import types
 
+import generators
 import jax.numpy as jnp
 import jaxtyping
 import ml_dtypes
@@ -13,7 +14,7 @@ import scipy.sparse
 from gnnrp import ResidualPropagation, graph, metrics, sparse
 from gnnrp.graph import class_labels
 from gnnrp.kernels import features
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import similarity
 from gnnrp.types import Split
 
 PATH = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
@@ -39,7 +40,7 @@ def fit(graph=PATH, labels=LABELS, *more, kernel=None, **others):
 def run(targets):
     flow, split = similarity.Power(sparse.prepare(A), 2), Split(ENDS, ~ENDS, ~ENDS)
     settings = {"step_size": 0.5, "num_steps": 2, "metric": metrics.accuracy}
-    return residual.run(flow, targets, split, **settings)
+    return generators.run(flow, targets, split, **settings)
 
 
 # Labels in lists, and of types that NumPy lacks

@@ -2,6 +2,7 @@
 
 import types
 
+import generators
 import jax
 import jaxtyping
 import numpy as np
@@ -16,7 +17,7 @@ from gnnrp.kernels import alignment, features, gntk, homophily
 from gnnrp.kernels.features import low_rank
 from gnnrp.kernels.gntk import inductive, local
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import exact, label, residual, similarity
+from gnnrp.propagation import exact, label, similarity
 from gnnrp.types import Split
 
 PATH = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
@@ -54,7 +55,7 @@ def masked(array):
 
 
 def run(targets=Y, split=SPLIT, **more):
-    return residual.run(
+    return generators.run(
         S, targets, split, step_size=0.5, num_steps=2, metric=metrics.accuracy, **more
     )
 

@@ -6,8 +6,9 @@ name and others hold (its halo, in rounds of pairs), or simply all of them, whic
 less.
 
 Rows are laid out with blanks, so that every device has as many (``partitioning``);
-``spread`` and ``collected`` lead there and back. ``residual.run`` takes such arrays as
-they are: its states stay where their rows are, on the devices of several processes too.
+``spread`` and ``collected`` lead there and back. ``propagation.run`` takes such arrays
+as they are: its states stay where their rows are, on the devices of several processes
+too.
 
     layout = layouts.balanced(adjacency, mesh.size)
     matrix = sharded.prepare(adjacency, layout, mesh)

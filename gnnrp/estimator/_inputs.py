@@ -14,8 +14,17 @@ from gnnrp.estimator import _scores
 from gnnrp.graph import class_labels, formats
 from gnnrp.graph.formats import Given
 from gnnrp.kernels import features
-from gnnrp.propagation import losses, problem, similarity
-from gnnrp.runtime import checks, memory, peaks
+from gnnrp.propagation import (
+    Exact,
+    Iterate,
+    Selection,
+    losses,
+    problem,
+    similarity,
+    solvers,
+)
+from gnnrp.propagation.sizes import Sizes
+from gnnrp.runtime import checks, memory
 from gnnrp.studies import rp as rp_study
 from gnnrp.studies.presets import RPSettings
 from gnnrp.types import LinearMap, MetricFn, Split
@@ -46,12 +55,12 @@ class Task(NamedTuple):
         return Split(self.train, self.val, np.zeros_like(self.val))
 
     def options(self) -> dict[str, Any]:
-        """Return what ``residual.run`` and ``sweep.run`` both take."""
+        """Return what ``propagation.run`` and ``sweep.run`` both take."""
         return {
             "metric": self.metric,
-            "residual_fn": losses.by_name(self.loss),
-            "select": self.select,
-            "method": self.method,
+            "initial": self.initial,
+            "solver": solvers.by_name(self.method, losses.by_name(self.loss)),
+            "selection": Selection(rule=self.select),
         }
 
 
@@ -137,19 +146,19 @@ def _one_hot(
     Raises:
         ValueError: they, or the smallest run with them, do not fit the memory.
     """
-    sizes = peaks.Sizes(
+    sizes = Sizes(
         len(codes),
         num_classes,
         num_splits=1,
         num_train=int(train.sum()),
-        num_judged=int(val.sum()),
+        num_evaluated=int(val.sum()),
         num_steps=1,
         itemsize=jnp.zeros(0).dtype.itemsize,
     )
     memory.check(
         f"a fit of {len(codes):,} nodes and {num_classes:,} classes",
         problem.peak_bytes((len(codes), num_classes), itemsize=8)
-        + min(peaks.iterated(sizes), peaks.exact(sizes)),
+        + min(solver.cost(sizes).num_bytes for solver in (Iterate(), Exact())),
         memory.room(),
         "take fewer nodes or classes",
     )

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from gnnrp import metrics
+from gnnrp import metrics, propagation
 from gnnrp.estimator._inputs import OPTIONAL, Task
-from gnnrp.propagation import residual, sweep
+from gnnrp.propagation import Steps, sweep
 from gnnrp.studies.presets import RPSettings
-from gnnrp.types import Split
 
 MOST_STEPS = 100  # looked at where their number is left out, as in the paper's search
 
@@ -25,7 +24,7 @@ class Choice(NamedTuple):
 
 def run(
     task: Task, settings: RPSettings, params: dict[str, Any]
-) -> tuple[Choice, residual.Trajectory]:
+) -> tuple[Choice, propagation.Trajectory]:
     """Choose by validation what is left out (None), and run RP with it.
 
     Args:
@@ -56,13 +55,13 @@ def run(
         part = task._replace(train=task.train & ~out, val=out)
         chosen = best(part, **grid)
         if chosen.best_step == steps:  # the end of a plateau, perhaps
-            remarks = _fitted(part, chosen, steps).report.remarks
+            remarks = _fitted(part, chosen, steps).report.warnings
             late = {kind: x for kind, x in remarks.items() if kind == "last step"}
         steps = chosen.best_step
     elif free - {"num_steps"}:
         chosen = best(task, **grid)
     found = _fitted(task, chosen, steps)
-    report = found.report._replace(remarks=late | found.report.remarks)
+    report = found.report._replace(warnings=late | found.report.warnings)
     found = found._replace(report=report)
     if task.val.any():
         chosen = chosen._replace(val=float(found.best_val))
@@ -87,35 +86,26 @@ def best(
     Raises:
         ValueError: no setting has a validation score.
     """
-    split = task.split()
-    grid = {"step_sizes": step_sizes, "num_steps": num_steps}
-    if task.initial is None:
-        table = sweep.run(
-            task.matrix,
-            task.targets,
-            split,
-            powers=powers,
-            make_similarity=task.make_similarity,
-            **grid,
-            **task.options(),
-        )
-    else:  # which a sweep does not take
-        table = _from(task, split, powers, grid)
+    table = sweep.run(
+        {power: task.make_similarity(task.matrix, power) for power in powers},
+        task.targets,
+        task.split(),
+        Steps(step_sizes, num_steps),
+        **task.options(),
+    )
     won = sweep.winner(table)
     row = (table.power == won.power) & (table.step_size == won.step_size)
     step = int(table.best_step[np.argmax(row)])
     return Choice(won.power, won.step_size, step, won.val)
 
 
-def _fitted(task: Task, chosen: Choice, num_steps: int) -> residual.Trajectory:
+def _fitted(task: Task, chosen: Choice, num_steps: int) -> propagation.Trajectory:
     """Run RP with the chosen power and step size."""
-    (found,) = residual.run_all(
+    (found,) = propagation.run(
         task.make_similarity(task.matrix, chosen.power),
         task.targets,
         task.split(),
-        step_sizes=[chosen.step_size],
-        num_steps=num_steps,
-        initial=task.initial,
+        Steps([chosen.step_size], num_steps),
         **task.options(),
     )
     return found
@@ -156,24 +146,3 @@ def held_out(
         )
         raise ValueError(msg)
     return result
-
-
-def _from(
-    task: Task, split: Split, powers: tuple[int, ...], grid: dict[str, Any]
-) -> sweep.Table:
-    """Return the table of a sweep that begins at F_0."""
-    rows = []
-    for power in powers:
-        trajectories = residual.run_all(
-            task.make_similarity(task.matrix, power),
-            task.targets,
-            split,
-            initial=task.initial,
-            **grid,
-            **task.options(),
-        )
-        for step_size, found in zip(grid["step_sizes"], trajectories, strict=True):
-            best = (found.best_step, found.best_val, found.best_test)
-            told = (found.report.diverged, found.report.method)
-            rows.append((power, step_size, 0, *best, *told))
-    return sweep.Table(*map(np.array, zip(*rows, strict=True)))

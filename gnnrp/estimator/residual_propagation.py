@@ -16,7 +16,7 @@ from gnnrp.estimator._on_graph import OnGraph
 from gnnrp.estimator._parameters import Parameters
 from gnnrp.estimator._selection import Choice
 from gnnrp.graph import formats
-from gnnrp.propagation import residual
+from gnnrp.propagation import Trajectory
 
 __all__ = ["NotFittedError", "OnGraph", "ResidualPropagation"]
 
@@ -50,7 +50,7 @@ class ResidualPropagation(Parameters):
         metric: to choose and score by, "accuracy" or "roc_auc": of two classes the area
             of the scores of the second, of more the mean of each against the rest.
         select: "first" or "last" of several steps that are equally good.
-        method: see ``residual.run``.
+        method: see ``solvers.by_name``.
         precision: "float32", which is float64 where JAX has that enabled; "float64"
             holds within the calls. No flag of JAX is changed.
         holdout: share of the training nodes of each class that is held out.
@@ -68,7 +68,7 @@ class ResidualPropagation(Parameters):
         best_step_: likewise.
         val_score_: of the choice, on the nodes of ``classes_`` it was made by; None
             where none was made. Unreached nodes count there as of the first class.
-        report_: how RP was run, and whether it diverged; see ``residual.Report``.
+        report_: how RP was run, and whether it diverged; see ``propagation.Report``.
         n_features_in_: with a kernel.
 
     A node that no label reaches, and that has no score of its own from ``initial``, is
@@ -189,7 +189,7 @@ class ResidualPropagation(Parameters):
             task = _inputs.make(given, initial, settings, self.metric)
             chosen, found = _selection.run(task, settings, params)
         self._keep(task, chosen, found)
-        for remark in found.report.remarks.values():
+        for remark in found.report.warnings.values():
             warnings.warn(remark, UserWarning, stacklevel=2)
         self._tell(np.arange(len(task.codes)))
         return self
@@ -259,7 +259,7 @@ class ResidualPropagation(Parameters):
             return float(np.mean(self._predicted[index] == codes))
         return _scores.roc_auc(self.scores_[index], codes)
 
-    def _keep(self, task: Task, chosen: Choice, found: residual.Trajectory) -> None:
+    def _keep(self, task: Task, chosen: Choice, found: Trajectory) -> None:
         """Set what is fitted, all at once.
 
         Raises:

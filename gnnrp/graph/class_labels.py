@@ -114,7 +114,7 @@ def _refuse_columns(shape: tuple[Any, ...]) -> NoReturn:
     told = ", ".join(map(str, shape))
     msg = (
         f"labels must have shape (n,), one for each node, got ({told}); "
-        "residual.run takes several columns of targets"
+        "propagation.run takes several columns of targets"
     )
     raise ValueError(msg)
 

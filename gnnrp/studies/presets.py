@@ -4,7 +4,14 @@ import dataclasses
 from typing import Any, NamedTuple
 
 from gnnrp.kernels import features
-from gnnrp.propagation import losses, methods, residual, selection
+from gnnrp.propagation import (
+    MAX_STEPS,
+    Selection,
+    Steps,
+    losses,
+    selection,
+    solvers,
+)
 from gnnrp.runtime import checks
 
 MOST_HOPS = 10_000
@@ -36,7 +43,7 @@ class RPSettings:
         checks.positive("step_size", self.step_size)
         checks.count("power", self.power, 0, MOST_HOPS)
         checks.inside("alpha", self.alpha, 0, 1)
-        checks.count("num_steps", self.num_steps, 1, residual.MOST_STEPS)
+        checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
         checks.positive("gamma", self.gamma)
         if self.kernel is not None:
             checks.one_of("kernel", self.kernel, features.KERNELS)
@@ -45,7 +52,7 @@ class RPSettings:
         losses.by_name(self.loss)
         checks.one_of("precision", self.precision, ("float32", "float64"))
         checks.one_of("select", self.select, selection.RULES)
-        checks.one_of("method", self.method, methods.METHODS)
+        checks.one_of("method", self.method, solvers.NAMES)
 
 
 class Figure(NamedTuple):
@@ -122,14 +129,11 @@ PUBLISHED: dict[str, Figure] = {
 
 
 def arguments(chosen: RPSettings) -> dict[str, Any]:
-    """Return the settings as ``residual.run`` takes them, along a similarity."""
+    """Return the settings as ``propagation.run`` takes them, along a similarity."""
     return {
-        "step_size": chosen.step_size,
-        "num_steps": chosen.num_steps,
-        "residual_fn": losses.by_name(chosen.loss),
-        "method": chosen.method,
-        "select": chosen.select,
-        "patience": chosen.patience,
+        "steps": Steps(chosen.step_size, chosen.num_steps),
+        "solver": solvers.by_name(chosen.method, losses.by_name(chosen.loss)),
+        "selection": Selection(rule=chosen.select, patience=chosen.patience),
     }
 
 

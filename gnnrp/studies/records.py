@@ -16,7 +16,7 @@ from gnnrp.studies.baselines import Line
 from gnnrp.studies.presets import PUBLISHED, SETTINGS, RPSettings
 
 if TYPE_CHECKING:
-    from gnnrp.propagation.residual import Trajectory
+    from gnnrp.propagation import Trajectory
 
 
 @runtime_checkable
@@ -128,12 +128,12 @@ def _report(found: "Trajectory") -> dict[str, Any]:
     report = found.report
     convergence = report.convergence or ()
     return {
-        "solver": report.method,
+        "solver": report.solver,
         "reason": report.reason,
         "num_steps": report.num_steps,
         "diverged": [bool(x) for x in report.diverged],
         "divergences": [x and x._asdict() for x in report.divergences],
         "relative_error": report.error,
-        "columns": report.columns,
-        "convergence": [part._asdict() for part in convergence],
+        "columns": report.num_columns,
+        "convergence": [part.to_record() for part in convergence],
     }

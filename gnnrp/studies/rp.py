@@ -13,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import datasets, graph, metrics, sparse
+from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import features
 from gnnrp.kernels.features import low_rank
-from gnnrp.propagation import methods, residual, similarity
+from gnnrp.propagation import similarity
+from gnnrp.propagation.solvers import exact
 from gnnrp.runtime import checkpoints, checks, memory, peaks
+from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, records
 from gnnrp.studies.presets import RPSettings
 from gnnrp.types import LinearMap, Split
@@ -34,7 +36,7 @@ class Run(NamedTuple):
     """What a run leaves: the record, and the curves behind it."""
 
     record: dict[str, Any]
-    trajectory: residual.Trajectory
+    trajectory: propagation.Trajectory
 
 
 def run(
@@ -53,7 +55,7 @@ def run(
         dataset: see ``datasets.load``.
         settings: see ``studies.presets.settings``.
         load_seconds: what loading took, for the record.
-        folder: of checkpoints of RP; see ``residual.run``.
+        folder: of checkpoints of RP; see ``propagation.run``.
         checkpoint_seconds: between two of them.
         max_bytes: what may be held in all; what there is if left out, see ``memory``.
         progress: called with what is being done, how far it is, and of how much.
@@ -92,8 +94,9 @@ def _run(
     setup = time.perf_counter() - began
 
     began = time.perf_counter()
-    told = report("residual propagation")
-    trajectory = _propagated(flow, targets, dataset, settings, kept, max_bytes, told)
+    trajectory = _propagated(
+        flow, targets, dataset, settings, kept, max_bytes, progress
+    )
     seconds = {
         "load": load_seconds,
         "setup": setup,
@@ -146,19 +149,21 @@ def _propagated(
     settings: RPSettings,
     kept: tuple[Path | None, float],
     max_bytes: int | None,
-    callback: Callable[[int, int], None] | None,
-) -> residual.Trajectory:
-    return residual.run(
+    progress: Progress | None,
+) -> propagation.Trajectory:
+    return propagation.run(
         flow,
         targets,
         dataset.splits,
         metric=metrics.by_name(dataset.metric),
         **presets.arguments(settings),
-        folder=kept[0],
-        made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
-        checkpoint_seconds=kept[1],
-        max_bytes=max_bytes,
-        callback=callback,
+        options=Options(
+            folder=kept[0],
+            checkpoint_seconds=kept[1],
+            metadata=dataclasses.asdict(settings) | {"dataset": dataset.name},
+            max_bytes=max_bytes,
+            progress=progress,
+        ),
     )
 
 
@@ -255,7 +260,7 @@ def _form(
         if needed <= room.left:
             return "distinct", f"of {num_rows:,} distinct rows"
         lacking = f"; {memory.LACK} not distinct rows: it {memory.told(needed, room)}"
-    many_products = settings.loss != "squared" or num_train > methods.EXACT_UP_TO
+    many_products = settings.loss != "squared" or num_train > exact.MAX_TRAIN
     if many_products and num_nodes**2 * itemsize <= DENSE_BYTES:
         needed = peaks.dense_kernel(num_nodes, itemsize=itemsize)
         if needed <= room.left / 2:  # the other half is for what runs along it

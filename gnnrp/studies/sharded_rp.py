@@ -10,10 +10,11 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import metrics
+from gnnrp import metrics, propagation
 from gnnrp.distributed import shards
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import similarity
 from gnnrp.runtime import checkpoints
+from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
 from gnnrp.studies.presets import RPSettings
 
@@ -38,8 +39,8 @@ def run(
         progress: called with (steps or vectors done, of how many).
 
     Raises:
-        ValueError: a kernel, which needs features; what ``read`` and ``residual.run``
-            refuse.
+        ValueError: a kernel, which needs features; what ``read`` and
+            ``propagation.run`` refuse.
     """
     if settings.kernel is not None:
         msg = "parts of a graph have no features; use plain RP (kernel none)"
@@ -56,17 +57,19 @@ def run(
         walk = similarity.walk(parts.matrix, settings.power, settings.alpha)
         jax.block_until_ready((walk, parts.targets))
         setup = time.perf_counter() - began - loaded
-        found = residual.run(
+        found = propagation.run(
             walk,
             parts.targets,
             parts.splits,
             metric=metrics.by_name(parts.metric),
             **presets.arguments(settings),
-            folder=kept,
-            made_with={"dataset": parts.name, "parts": parts.digest},
-            checkpoint_seconds=checkpoint_seconds,
-            max_bytes=max_bytes,
-            callback=progress,
+            options=Options(
+                folder=kept,
+                checkpoint_seconds=checkpoint_seconds,
+                metadata={"dataset": parts.name, "parts": parts.digest},
+                max_bytes=max_bytes,
+                progress=progress and (lambda _, *counts: progress(*counts)),
+            ),
         )
     ran = time.perf_counter() - began - loaded - setup
     seconds = {"load": loaded, "setup": setup, "run": ran}
