@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,16 @@ import tyro
 from experiments import common, gcn
 from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.kernels import features
-from gnnrp.propagation import AUTO, Iterate, Steps, losses, similarity, solvers, sweep
+from gnnrp.propagation import (
+    AUTO,
+    Auto,
+    Iterate,
+    Steps,
+    losses,
+    similarity,
+    solvers,
+    sweep,
+)
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
 
@@ -136,7 +146,11 @@ def step_sizes(config: Config) -> dict[str, Any]:
     targets = datasets.targets(data)
     S = similarity.Power(matrix, config.power)
 
-    def run(step_sizes, num_steps, solver: Solver | Auto = AUTO):
+    def run(
+        step_sizes: Sequence[float],
+        num_steps: int,
+        solver: solvers.Solver | Auto = AUTO,
+    ):
         began = time.perf_counter()
         steps = Steps(step_sizes, num_steps)
         found = propagation.run(
@@ -178,11 +192,10 @@ def grid(config: Config) -> dict[str, Any]:
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     began = time.perf_counter()
     table = sweep.run(
-        matrix,
+        sweep.powers(matrix, config.powers),
         datasets.targets(data),
         data.splits,
-        powers=config.powers,
-        num_steps=config.num_steps,
+        Steps(sweep.STEP_SIZES, config.num_steps),
         metric=metrics.by_name(data.metric),
     )
     best = sweep.winner(table)

@@ -66,7 +66,7 @@ def splits(seed: int, sizes: tuple[tuple[int, int, int], ...], n: int = N) -> Sp
     return Split(*(np.stack(masks) for masks in zip(*each, strict=True)))
 
 
-def run(S, targets, split, *, metric, initial=None, **settings) -> Any:
+def run(similarity, targets, split, *, metric, initial=None, **settings) -> Any:
     """Run RP with settings by name, as tables of tests list them.
 
     ``step_sizes`` gives a list of trajectories, ``step_size`` one; ``method`` is the
@@ -77,7 +77,7 @@ def run(S, targets, split, *, metric, initial=None, **settings) -> Any:
     steps = propagation.Steps(step_size, settings.pop("num_steps"))
     choices = choices_of(settings)
     return propagation.run(
-        S, targets, split, steps, metric=metric, initial=initial, **choices
+        similarity, targets, split, steps, metric=metric, initial=initial, **choices
     )
 
 
@@ -206,6 +206,13 @@ SIMILARITIES: dict[str, Case] = {
         symmetric=False,
     ),
 }
+
+SOLVERS = {
+    "iterate": propagation.Iterate(),
+    "exact": propagation.Exact(),
+    "krylov": propagation.Krylov(),
+}
+every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=list(SOLVERS))
 
 every_similarity = pytest.mark.parametrize(
     "case", SIMILARITIES.values(), ids=list(SIMILARITIES)

@@ -13,13 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import generators
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import graph, metrics, sparse
+from gnnrp import graph, metrics, propagation, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features
 from gnnrp.kernels.features import low_rank
@@ -66,14 +65,13 @@ def rp(
     S = similarity.Power(matrix, 2)
 
     def run() -> Any:
-        return generators.run(
+        return propagation.run(
             S,
             targets,
             split,
-            step_sizes=[0.1] * num_step_sizes,
-            num_steps=num_steps,
+            Steps([0.1] * num_step_sizes, num_steps),
             metric=metrics.accuracy,
-            method=method,
+            solver=solvers.by_name(method),
         )
 
     def estimate(found: Any) -> int:

@@ -285,12 +285,12 @@ def arrays(found):
         ({"num_steps": 301}, "num_steps"),
         ({"step_sizes": (0.5, 2.0)}, "step_sizes"),
         ({"metric": metrics.roc_auc}, "metric"),
-        ({"select": "last"}, "select"),
+        ({"select": "last"}, "rule"),
         ({"patience": 9}, "patience"),
         ({"similarity": similarity.Power(adjacency(0), 4)}, "similarity"),
         ({"similarity": similarity.Power(adjacency(1), 2)}, "graph"),
         ({"split": splits(1, ((6, 4, 3),) * 3)}, "targets and splits"),
-        ({"made_with": {"dataset": "other"}}, "dataset"),
+        ({"metadata": {"dataset": "other"}}, "dataset"),
     ],
 )
 def test_a_run_does_not_go_on_from_another_one(kept_run, change, name):

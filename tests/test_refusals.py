@@ -79,7 +79,6 @@ def fitted(graph=EDGES, labels=(0, 1, *[-1] * 10), **more):
 
 
 NUMBERS = {  # a number each, and what is none
-    "step size of a run": lambda x: run(step_size=x),
     "step sizes of a run": lambda x: generators.run(
         S, Y, PARTS, step_sizes=[x], num_steps=1, metric=metrics.accuracy
     ),

@@ -71,7 +71,7 @@ def test_one_one_way_edge_among_many_nodes_makes_auto_iterate(form):
             metric=metrics.accuracy,
         )
     assert found.report.solver == "iterate"
-    assert found.report.reason == symmetry.ASYMMETRIC
+    assert found.report.reason.endswith(symmetry.ASYMMETRIC)
     expected = stepped(400, 20)  # nothing comes round the ring in 60 hops
     for here, there in ((10, 10), (MANY // 2, 200)):
         np.testing.assert_allclose(found.predictions[here], expected[there], atol=1e-5)
@@ -212,7 +212,7 @@ def test_a_map_that_jax_cannot_transpose_is_iterated():
     )
     report = run().report
     assert report.solver == "iterate"
-    assert report.reason.endswith(f"not krylov: {symmetry.UNKNOWN}")
+    assert report.reason.endswith(symmetry.UNKNOWN)
     with pytest.raises(ValueError, match="cannot transpose the similarity"):
         run(method="krylov")
 

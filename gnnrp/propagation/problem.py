@@ -5,7 +5,6 @@ stay on these devices.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
@@ -14,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gnnrp.runtime import checks, tracing
-from gnnrp.types import MetricFn, Scalar, Split
+from gnnrp.types import MetricFn, Split
 
 MAX_STEPS = 10_000_000
-StepSize = TypeVar("StepSize", bound=Scalar | Sequence[Scalar], covariant=True)
+StepSize = TypeVar("StepSize", covariant=True)  # a number, or several
 _MOST_CLASSES = 64  # for which padding always has room
 
 
@@ -204,7 +203,7 @@ def evaluate(
 
 
 def judge(
-    problem: Problem, predictions: Float[Array, "n s c"], *, metric: MetricFn
+    problem: Problem, predictions: Float[Any, "n s c"], *, metric: MetricFn
 ) -> Float[np.ndarray, "2 s"]:
     """Return the metric of each split on its validation and its test nodes.
 

@@ -107,7 +107,7 @@ def run(
     """
     similarities = _validate(similarities)
     checks.instance("steps", steps, Steps, "Steps(step_size, num_steps) makes one")
-    steps = Steps(steps.step_sizes, steps.num_steps)
+    grid = Steps(steps.step_sizes, steps.num_steps)  # a list, even of one
     split = as_split(split)
     metric = tracing.as_static(metric)
     products = None
@@ -115,6 +115,7 @@ def run(
         products = _FirstProducts(similarities, targets, split, initial)
     if options.folder is not None:
         values = {
+            "powers": list(similarities),
             "similarities": fingerprint.Structure(similarities),
             "step_sizes": steps.step_sizes,
             "num_steps": steps.num_steps,
@@ -152,7 +153,7 @@ def run(
                 S,
                 targets,
                 split,
-                steps,
+                grid,
                 metric=metric,
                 initial=initial,
                 solver=products.solver_for(power, solver) if products else solver,

@@ -104,8 +104,9 @@ class Iterate:
 
         def find_fault(t: int, state: Any) -> str | None:
             norm_fn = functools.partial(_residual_norms, residual_fn)
+            carry, curves = state
             return _restart_checks.find_iterate_fault(
-                t, *state, start, device, mask, norm_fn, evaluation
+                t, carry, curves, start, device, mask, norm_fn, evaluation
             )
 
         with keeper(options) as saved:
