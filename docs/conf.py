@@ -142,7 +142,7 @@ def shorten(app, what, name, obj, options, signature, returned):
 
 
 class LinkNames(SphinxPostTransform):
-    """Link a dotted name in code, such as `residual.run`, if it names one object."""
+    """Link a dotted name in code, such as `residual.step`, if it names one object."""
 
     default_priority = 5
 

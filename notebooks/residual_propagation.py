@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from IPython.display import Image
 
-from gnnrp import datasets, graph, metrics, plotting, sparse
-from gnnrp.propagation import exact, label, residual, similarity
+from gnnrp import datasets, graph, metrics, plotting, propagation, sparse
+from gnnrp.propagation import Steps, exact, label, residual, similarity
 
 # %% [markdown]
 # A small graph of five blocks. For real data, replace `"sbm"` by the name of a set,
@@ -84,21 +84,20 @@ print(f"after 20 steps, RP and the trained linear GNN differ by {float(gap):.1e}
 # ## Every step at once
 #
 # With the squared loss, $F_t = S_{:X} \frac{1 - (1 - \eta\lambda)^t}{\lambda}$ in the
-# eigenbasis of $S_{XX}$. `residual.run` uses that: a whole learning curve costs one
-# column of $S$ for each labeled node. `residual.run_all` shares them between step
-# sizes, as in the paper's Figure 2.
+# eigenbasis of $S_{XX}$. `propagation.run` uses that: a whole learning curve costs one
+# column of $S$ for each labeled node. Several step sizes share these columns, as in
+# the paper's Figure 2.
 
 # %%
 sizes = (1.0, 0.5, 0.2, 0.1, 0.05)
-runs = residual.run_all(
+runs = propagation.run(
     S,
     datasets.targets(data),
     datasets.with_split(data, 0).splits,
-    step_sizes=sizes,
-    num_steps=100,
+    Steps(sizes, 100),
     metric=metrics.by_name(data.metric),
 )
-print("method:", runs[0].report.method)
+print("solver:", runs[0].report.solver)
 score = metrics.by_name(data.metric)
 lines = {"label propagation": 100 * float(score(by_labels, targets, test))}
 values = {

@@ -584,7 +584,7 @@ def test_what_ogb_hands_out_is_fitted(form, name, here, monkeypatch):
 
 def test_the_many_tasks_of_proteins_are_refused_with_what_takes_them(here):
     with pytest.raises(
-        ValueError, match=r"got \(12, 112\); residual.run takes several"
+        ValueError, match=r"got \(12, 112\); propagation.run takes several"
     ):
         fitted(of_package("proteins", here)[0], kernel=None)
 

@@ -129,9 +129,10 @@ def test_the_command_lists_the_data_sets(tmp_path):
 
 PROGRAM = """
 import gnnrp
+from gnnrp import propagation
 from gnnrp.propagation import residual
 reveal_type(gnnrp.ResidualPropagation().fit)
-reveal_type(residual.run)
+reveal_type(residual.step)
 reveal_type(gnnrp.__version__)
 gnnrp.ResidualPropagatoin
 """
@@ -151,7 +152,7 @@ def test_type_checkers_see_the_types(tmp_path):
     told = [each["message"] for each in said if each["severity"] == "information"]
     assert len(told) == 3
     assert re.search(r"-> (ResidualPropagation|Self)", told[0]), told[0]
-    assert told[1].endswith('-> Trajectory"')
+    assert told[1].endswith('-> State"')
     assert told[2].endswith('is "str"')
     wrong = [each["message"] for each in said if each["severity"] == "error"]
     assert len(wrong) == 1

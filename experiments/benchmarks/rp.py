@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,18 @@ import jax.numpy as jnp
 import tyro
 
 from experiments.benchmarks import gcn, harness
-from gnnrp import datasets, graph, metrics, sparse
+from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.kernels import features
-from gnnrp.propagation import losses, residual, similarity, sweep
+from gnnrp.propagation import (
+    AUTO,
+    Auto,
+    Iterate,
+    Steps,
+    losses,
+    similarity,
+    solvers,
+    sweep,
+)
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
 
@@ -119,14 +129,12 @@ def curve(config: Config) -> dict[str, float]:
 
 def published(flow: Any, data: Any, settings: presets.RPSettings) -> Any:
     """Run the published settings."""
-    return residual.run(
+    return propagation.run(
         flow,
         datasets.targets(data),
         data.splits,
-        step_size=settings.step_size,
-        num_steps=settings.num_steps,
         metric=metrics.by_name(data.metric),
-        select=settings.select,
+        **presets.arguments(settings),
     )
 
 
@@ -134,36 +142,37 @@ def step_sizes(config: Config) -> dict[str, Any]:
     """Time all step sizes of the paper's grid at one power, and a single one."""
     data = datasets.load(config.sweep, config.data_dir)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    settings = {
-        "num_steps": config.num_steps,
-        "metric": metrics.by_name(data.metric),
-        "select": "first",
-    }
+    metric = metrics.by_name(data.metric)
     targets = datasets.targets(data)
     S = similarity.Power(matrix, config.power)
 
-    def run(grid, **more):
+    def run(
+        step_sizes: Sequence[float],
+        num_steps: int,
+        solver: solvers.Solver | Auto = AUTO,
+    ):
         began = time.perf_counter()
-        found = residual.run_all(
-            S, targets, data.splits, step_sizes=grid, **settings, **more
+        steps = Steps(step_sizes, num_steps)
+        found = propagation.run(
+            S, targets, data.splits, steps, metric=metric, solver=solver
         )
         return found, time.perf_counter() - began
 
-    found, seconds = run(sweep.STEP_SIZES)
+    found, seconds = run(sweep.STEP_SIZES, config.num_steps)
     report = found[0].report
     columns = targets.shape[1] * len(data.splits.train)
-    few = {"residual_fn": losses.softmax} if data.metric == "accuracy" else {}
-    settings["num_steps"] = max(1, config.num_steps // 20)
+    loss = losses.softmax if data.metric == "accuracy" else losses.squared
+    few = max(1, config.num_steps // 20)
     one, all_seven = ([], [])
     for _ in range(3):  # the first compiles
-        one.append(run([1.0], method="iterate", **few)[1])
-        all_seven.append(run(sweep.STEP_SIZES, method="iterate", **few)[1])
+        one.append(run([1.0], few, Iterate(loss))[1])
+        all_seven.append(run(sweep.STEP_SIZES, few, Iterate(loss))[1])
     return {
         "data set": config.sweep,
         "power": config.power,
         "step sizes": list(sweep.STEP_SIZES),
-        "method": report.method,
-        "products": report.columns / columns,
+        "method": report.solver,
+        "products": report.num_columns / columns,
         "target_products": 40,
         "seconds": round(seconds, 2),
         "val": [round(100 * float(each.best_val[0]), 3) for each in found],
@@ -183,11 +192,10 @@ def grid(config: Config) -> dict[str, Any]:
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     began = time.perf_counter()
     table = sweep.run(
-        matrix,
+        sweep.powers(matrix, config.powers),
         datasets.targets(data),
         data.splits,
-        powers=config.powers,
-        num_steps=config.num_steps,
+        Steps(sweep.STEP_SIZES, config.num_steps),
         metric=metrics.by_name(data.metric),
     )
     best = sweep.winner(table)
@@ -246,14 +254,13 @@ def methods(config: Config) -> dict[str, Any]:
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
 
     def run(method):
-        return residual.run(
+        return propagation.run(
             similarity.Power(matrix, config.power),
             datasets.targets(data),
             data.splits,
-            step_size=1.0,
-            num_steps=config.num_steps,
+            Steps(1.0, config.num_steps),
             metric=metrics.by_name(data.metric),
-            method=method,
+            solver=solvers.by_name(method),
         )
 
     names = ("exact", "krylov", "iterate")
@@ -264,7 +271,7 @@ def methods(config: Config) -> dict[str, Any]:
     return {
         "data set": config.curve,
         "milliseconds": harness.in_milliseconds(times),
-        "chosen": report.method,
+        "chosen": report.solver,
         "reason": report.reason,
         "fastest": min(names, key=lambda name: times[name]["median"]),
     }

@@ -21,7 +21,7 @@ from experiments import plots
 from experiments.benchmarks import gcn, harness, torch_gcn
 from gnnrp import datasets, sparse
 from gnnrp.models import training
-from gnnrp.propagation import maps, residual, similarity
+from gnnrp.propagation import linear_maps, residual, similarity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,8 +168,9 @@ def steps(csr: Any, config: Config) -> dict[str, Any]:
     mask = jnp.asarray(rng.random(num_nodes) < 0.5)[:, None]
     matrix = sparse.prepare(csr)
     step = jax.jit(lambda S, state, y, m: residual.step(state, S, y, m, step_size=1.0))
-    # As in a run: the first hop skips the columns of unlabeled nodes.
-    S = maps.on_support(similarity.Power(matrix, config.power), np.asarray(mask[:, 0]))
+    # As runs take it: the first hop skips what is not fed back.
+    walk = similarity.Power(matrix, config.power)
+    S = linear_maps.restrict(walk, np.asarray(mask[:, 0]))
     state = residual.init(targets)
     x = jax.random.normal(jax.random.key(1), (num_nodes, 128))
     beside = gcn.compiled(

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import published, runner
-from gnnrp import datasets, graph, metrics, plotting, sparse
-from gnnrp.propagation import label, residual, similarity
+from gnnrp import datasets, graph, metrics, plotting, propagation, sparse
+from gnnrp.propagation import Steps, label, similarity
+from gnnrp.runtime.options import Options
 from gnnrp.studies import presets
 
 
@@ -68,14 +69,15 @@ def curves(
     power = presets.settings(data.name, has_features=False).power
     metric, targets = metrics.by_name(data.metric), datasets.targets(data)
     split = datasets.with_split(data, 0).splits
-    found = residual.run_all(
+    found = propagation.run(
         similarity.Power(matrix, power),
         targets,
         split,
-        step_sizes=config.step_sizes,
-        num_steps=config.num_steps,
+        Steps(list(config.step_sizes), config.num_steps),
         metric=metric,
-        callback=functools.partial(progress, data.name),
+        options=Options(
+            progress=lambda _, done, total: progress(data.name, done, total)
+        ),
     )
     y = jnp.asarray(targets)
     start = label.seeds(y, jnp.asarray(split.train[0]))
@@ -89,7 +91,7 @@ def curves(
     pairs = list(zip(config.step_sizes, found, strict=True))
     return {
         "power": power,
-        "method": found[0].report.method,
+        "method": found[0].report.solver,
         "val": {str(eta): in_percent(one.val[0]) for eta, one in pairs},
         "test": {str(eta): in_percent(one.test[0]) for eta, one in pairs},
         "chosen": {

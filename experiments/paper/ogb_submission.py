@@ -35,8 +35,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import runner
-from gnnrp import datasets, graph, metrics, sparse
-from gnnrp.propagation import residual, similarity
+from gnnrp import datasets, graph, metrics, propagation, sparse
+from gnnrp.propagation import similarity
 from gnnrp.runtime import checks
 from gnnrp.studies import presets
 
@@ -107,7 +107,7 @@ def propagate(
 ) -> tuple[np.ndarray, int]:
     """Return the predictions of RP from the graph and training labels, and the step."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    found = residual.run(
+    found = propagation.run(
         similarity.walk(matrix, settings.power, settings.alpha),
         datasets.targets(data),
         datasets.with_split(data, 0).splits,

@@ -32,7 +32,7 @@ from experiments.benchmarks import harness
 from experiments.paper import table4_homophilic, trained
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.models import training
-from gnnrp.propagation import label, maps, residual, similarity
+from gnnrp.propagation import label, linear_maps, residual, similarity
 from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import presets, records
@@ -148,7 +148,7 @@ def speed(
     data = datasets.with_split(data, 0)
     mask = np.asarray(data.splits.train[0])
     targets = jnp.nan_to_num(jnp.asarray(datasets.targets(data)))
-    S = maps.on_support(similarity.Power(matrix, plain(data.name).power), mask)
+    S = linear_maps.restrict(similarity.Power(matrix, plain(data.name).power), mask)
     if data.features is None:
         shape = (data.num_nodes, datasets.published(data.name).num_features or 1)
         x = jax.random.normal(jax.random.key(config.seed), shape)

@@ -5,7 +5,7 @@ other, and the same rows of its operand. Before a hop it receives the rows that 
 entries need (its halo, in rounds of pairs), or all rows if they are fewer.
 
 Rows are padded with blanks to the same number per device (``partitioning``); ``spread``
-and ``gather`` convert operands and results. ``residual.run`` accepts such arrays,
+and ``gather`` convert operands and results. ``propagation.run`` accepts such arrays,
 also over the devices of several processes.
 
     layout = layouts.balanced(adjacency, mesh.size)

@@ -14,8 +14,17 @@ from gnnrp.estimator import _scores
 from gnnrp.graph import class_labels, masks
 from gnnrp.graph.formats import GraphData
 from gnnrp.kernels import features
-from gnnrp.propagation import losses, problem, similarity
-from gnnrp.runtime import checks, memory, peaks
+from gnnrp.propagation import (
+    Exact,
+    Iterate,
+    Selection,
+    losses,
+    problem,
+    similarity,
+    solvers,
+)
+from gnnrp.propagation.sizes import Sizes
+from gnnrp.runtime import checks, memory
 from gnnrp.studies import rp as rp_study
 from gnnrp.studies.presets import RPSettings
 from gnnrp.types import LinearMap, MetricFn, Split
@@ -45,12 +54,13 @@ class Inputs(NamedTuple):
         return Split(self.train, self.val, np.zeros_like(self.val))
 
     def arguments(self) -> dict[str, Any]:
-        """Return the common arguments of ``residual.run_all`` and ``sweep.run``."""
+        """Return the common arguments of ``propagation.run`` and ``sweep.run``."""
+        settings = self.settings
         return {
             "metric": self.metric,
-            "residual_fn": losses.by_name(self.settings.loss),
-            "select": self.settings.select,
-            "method": self.settings.method,
+            "initial": self.initial,
+            "solver": solvers.by_name(settings.method, losses.by_name(settings.loss)),
+            "selection": Selection(rule=settings.select),
         }
 
 
@@ -139,23 +149,23 @@ def _one_hot(
     Raises:
         ValueError: the targets, or the smallest run with them, do not fit in memory.
     """
-    shape = len(codes), num_classes
-    sizes = peaks.Sizes(
-        *shape,
+    sizes = Sizes(
+        len(codes),
+        num_classes,
         num_splits=1,
         num_train=int(train.sum()),
-        num_judged=int(val.sum()),
+        num_evaluated=int(val.sum()),
         num_steps=1,
         itemsize=jnp.zeros(0).dtype.itemsize,
     )
     memory.check(
         f"a fit of {len(codes):,} nodes and {num_classes:,} classes",
-        problem.peak_bytes(shape, itemsize=8)
-        + min(peaks.iterated(sizes), peaks.exact(sizes)),
+        problem.peak_bytes((len(codes), num_classes), itemsize=8)
+        + min(solver.cost(sizes).num_bytes for solver in (Iterate(), Exact())),
         memory.room(),
         "take fewer nodes or classes",
     )
-    targets = np.zeros(shape)
+    targets = np.zeros((len(codes), num_classes))
     rows = np.flatnonzero((codes >= 0) & (codes < num_classes))
     targets[rows, codes[rows]] = 1
     return targets

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from gnnrp import metrics
+from gnnrp import metrics, propagation
 from gnnrp.estimator._inputs import SELECTED, Inputs
-from gnnrp.propagation import residual, sweep
+from gnnrp.propagation import Steps, sweep
 
 NUM_STEPS = 100  # of the grid, as in the paper's search
 
@@ -21,7 +21,9 @@ class Choice(NamedTuple):
     val: float
 
 
-def fit(inputs: Inputs, params: dict[str, Any]) -> tuple[Choice, residual.Trajectory]:
+def fit(
+    inputs: Inputs, params: dict[str, Any]
+) -> tuple[Choice, propagation.Trajectory]:
     """Choose the parameters that are None by validation, and run RP with them.
 
     Args:
@@ -51,18 +53,17 @@ def fit(inputs: Inputs, params: dict[str, Any]) -> tuple[Choice, residual.Trajec
         part = inputs._replace(train=inputs.train & ~out, val=out)
         choice = best_of_grid(part, *grid)
         if choice.best_step == num_steps:  # unless it is the end of a plateau
-            found = _run(part, choice.power, [choice.step_size], num_steps)[0]
-            remarks = found.report.remarks
-            remarks = {key: x for key, x in remarks.items() if key == "last step"}
+            warned = _run(part, choice, num_steps).report.warnings
+            remarks = {key: x for key, x in warned.items() if key == "last step"}
         num_steps = choice.best_step
     elif free - {"num_steps"}:
         choice = best_of_grid(inputs, *grid)
-    (found,) = _run(inputs, choice.power, [choice.step_size], num_steps)
-    report = found.report._replace(remarks=remarks | found.report.remarks)
+    trajectory = _run(inputs, choice, num_steps)
+    report = trajectory.report._replace(warnings=remarks | trajectory.report.warnings)
     if inputs.val.any():
-        choice = choice._replace(val=float(found.best_val))
-    choice = choice._replace(best_step=int(found.best_step))
-    return choice, found._replace(report=report)
+        choice = choice._replace(val=float(trajectory.best_val))
+    choice = choice._replace(best_step=int(trajectory.best_step))
+    return choice, trajectory._replace(report=report)
 
 
 def best_of_grid(
@@ -82,44 +83,29 @@ def best_of_grid(
     Raises:
         ValueError: no setting has a validation score.
     """
-    if inputs.initial is None:
-        table = sweep.run(
-            inputs.matrix,
-            inputs.targets,
-            inputs.split(),
-            powers=powers,
-            step_sizes=step_sizes,
-            num_steps=num_steps,
-            make_similarity=inputs.make_similarity,
-            **inputs.arguments(),
-        )
-    else:  # a sweep starts at F_0 = 0
-        rows = []
-        for power in powers:
-            runs = _run(inputs, power, step_sizes, num_steps)
-            for step_size, run in zip(step_sizes, runs, strict=True):
-                best = (run.best_step, run.best_val, run.best_test)
-                report = (run.report.diverged, run.report.method)
-                rows.append((power, step_size, 0, *best, *report))
-        table = sweep.Table(*map(np.array, zip(*rows, strict=True)))
+    table = sweep.run(
+        {power: inputs.make_similarity(inputs.matrix, power) for power in powers},
+        inputs.targets,
+        inputs.split(),
+        Steps(step_sizes, num_steps),
+        **inputs.arguments(),
+    )
     winner = sweep.winner(table)
     row = (table.power == winner.power) & (table.step_size == winner.step_size)
     best_step = int(table.best_step[np.argmax(row)])
     return Choice(winner.power, winner.step_size, best_step, winner.val)
 
 
-def _run(
-    inputs: Inputs, power: int, step_sizes: Any, num_steps: int
-) -> list[residual.Trajectory]:
-    return residual.run_all(
-        inputs.make_similarity(inputs.matrix, power),
+def _run(inputs: Inputs, choice: Choice, num_steps: int) -> propagation.Trajectory:
+    """Run RP with the chosen power and step size."""
+    (trajectory,) = propagation.run(
+        inputs.make_similarity(inputs.matrix, choice.power),
         inputs.targets,
         inputs.split(),
-        step_sizes=step_sizes,
-        num_steps=num_steps,
-        initial=inputs.initial,
+        Steps([choice.step_size], num_steps),
         **inputs.arguments(),
     )
+    return trajectory
 
 
 def held_out(

@@ -17,7 +17,7 @@ from gnnrp.estimator._on_graph import OnGraph
 from gnnrp.estimator._parameters import Parameters
 from gnnrp.estimator._selection import Choice
 from gnnrp.graph import formats, masks
-from gnnrp.propagation import residual
+from gnnrp.propagation import Trajectory
 from gnnrp.studies import presets
 
 __all__ = ["NotFittedError", "OnGraph", "ResidualPropagation"]
@@ -52,7 +52,7 @@ class ResidualPropagation(Parameters):
             the area of the scores of the second, with more the mean of one against the
             rest.
         select: "first" or "last" of several best steps.
-        method: see ``residual.run``.
+        method: see ``solvers.by_name``.
         precision: "float32", which is float64 if JAX has that enabled, or "float64",
             which leaves JAX's flags alone.
         holdout: share of the training nodes of each class that is held out.
@@ -70,7 +70,7 @@ class ResidualPropagation(Parameters):
         best_step_: of the fit.
         val_score_: of the selected setting on the validation nodes of ``classes_``, or
             None. Unreached nodes count as of the first class.
-        report_: solver and divergence; see ``residual.Report``.
+        report_: solver and divergence; see ``propagation.Report``.
         n_features_in_: with a kernel.
 
     A node that no label reaches, without a score from ``initial``, gets the most
@@ -172,7 +172,7 @@ class ResidualPropagation(Parameters):
             inputs = _inputs.validate(data, initial, settings, self.metric)
             choice, trajectory = _selection.fit(inputs, params)
         self._set_results(inputs, choice, trajectory)
-        for remark in trajectory.report.remarks.values():
+        for remark in trajectory.report.warnings.values():
             warnings.warn(remark, UserWarning, stacklevel=2)
         self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
@@ -238,7 +238,7 @@ class ResidualPropagation(Parameters):
         return index
 
     def _set_results(
-        self, inputs: Inputs, choice: Choice, trajectory: residual.Trajectory
+        self, inputs: Inputs, choice: Choice, trajectory: Trajectory
     ) -> None:
         """Set the fitted attributes, all at once.
 

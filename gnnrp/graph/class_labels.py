@@ -108,7 +108,8 @@ def _as_float(values: np.ndarray) -> np.ndarray:
 def _refuse_shape(shape: tuple[Any, ...]) -> NoReturn:
     msg = (
         "labels must have shape (n,), one for each node, got "
-        f"({', '.join(map(str, shape))}); residual.run takes several columns of targets"
+        f"({', '.join(map(str, shape))}); propagation.run takes several columns of "
+        "targets"
     )
     raise ValueError(msg)
 

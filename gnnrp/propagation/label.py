@@ -1,4 +1,4 @@
-"""Label propagation: F <- α A F + (1 - α) Z from Z = [Y, 0], and where it ends."""
+"""Label propagation, F <- α A F + (1 - α) Z from Z = [Y, 0], and its limit."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from gnnrp import sparse
+from gnnrp.propagation.sizes import Sizes, num_target_and_score_entries, with_runtime
 from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
@@ -110,6 +111,14 @@ def limit(
     start = start.astype(jnp.promote_types(dtype, start.dtype))
     solve = _by_conjugate_gradients if symmetric else _by_hops
     return solve(adjacency, start, alpha, tolerance, max_iterations)
+
+
+def limit_bytes(sizes: Sizes) -> int:
+    """Return the peak of ``limit``, by conjugate gradients of all columns together."""
+    columns = sizes.num_splits * sizes.num_classes
+    entries = 9 * sizes.num_nodes * columns
+    entries += num_target_and_score_entries(sizes, columns)
+    return with_runtime(entries * sizes.itemsize)
 
 
 def _by_conjugate_gradients(

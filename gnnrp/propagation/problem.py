@@ -1,9 +1,11 @@
-"""What a run is asked: targets, masks and start, checked once, held on the host.
+"""Targets, masks, initial predictions and steps of a run, validated once.
 
-Where the devices of a mesh share the rows (``matrix.spread``), they stay there.
+They are held on the host. Rows that the devices of a mesh share (``matrix.spread``)
+stay on these devices.
 """
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,58 @@ from jaxtyping import Array, Bool, Float
 from gnnrp.runtime import checks, tracing
 from gnnrp.types import MetricFn, Split
 
+MAX_STEPS = 10_000_000
+StepSize = TypeVar("StepSize", covariant=True)  # a number, or several
 _MOST_CLASSES = 64  # for which padding always has room
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps(Generic[StepSize]):
+    """Step sizes of a run, and its number of steps.
+
+    Args:
+        step_size: η > 0, or several of them, which share their products with S.
+        num_steps: t, 1 to ten million.
+
+    Raises:
+        ValueError: a value out of its range, or no step size.
+    """
+
+    step_size: StepSize
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        """Validate the fields, and convert them to Python numbers."""
+        count = checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
+        object.__setattr__(self, "num_steps", count)
+        value: Any = self.step_size
+        if np.ndim(value) == 0:
+            value = _step_size(value)
+        else:
+            value = tuple(map(_step_size, checks.several("step_size", value)))
+        object.__setattr__(self, "step_size", value)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one step size, not a list."""
+        return not isinstance(self.step_size, tuple)
+
+    @property
+    def step_sizes(self) -> tuple[float, ...]:
+        """All step sizes."""
+        value: Any = self.step_size
+        return (value,) if self.is_single else value
+
+
+def _step_size(value: Any) -> float:
+    """Return a step size as a float.
+
+    Raises:
+        ValueError: it is not a positive number.
+    """
+    value = checks.number("step_size", value)
+    checks.positive("step_size", value)
+    return value
 
 
 class Part(NamedTuple):
@@ -35,9 +88,9 @@ class Part(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Targets, splits and start of a run; numpy, until a driver moves it elsewhere.
+    """Targets, splits and initial predictions of a run, as numpy arrays.
 
-    Of shared rows: JAX's arrays, nodes over the mesh.
+    If devices share the rows: JAX arrays whose rows are sharded over the mesh.
     """
 
     targets: Float[Any, "n c"]  # zero where unknown
@@ -48,29 +101,37 @@ class Problem(NamedTuple):
     test: Part
 
     @property
-    def is_shared(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether devices share the rows."""
         return self.val.index is None
 
+    @property
+    def initial_residual(self) -> Float[Any, "s n c"]:
+        """[R_0, 0] of each split."""
+        start = self.targets[None]
+        if self.initial is not None:
+            start = start - self.initial
+        xp: Any = jnp if self.is_sharded else np
+        return xp.where(self.train[:, :, None], start, 0)
+
 
 def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
-    """Check the arguments of a run and lay them out.
+    """Validate the arguments of a run.
 
     Args:
-        targets: Y, n x c, floating; NaN where unknown. Where devices share its rows,
-            they must share those of the others too.
+        targets: Y, n x c, floating; NaN where unknown. If devices share its rows, they
+            must share those of the masks and of F_0 too.
         split: masks (n,) or (s, n).
         initial: F_0, (n, c) or (s, n, c), or None.
 
     Raises:
-        ValueError: shapes that do not fit, infinite or masked targets, a split without
-            a training node whose target is known, a training node that is also in
-            another part.
-        TypeError: masks that are not boolean, or not three.
+        ValueError: shapes do not fit, targets are infinite, a split has no training
+            node with a known target, or a training node is also in another part.
+        TypeError: masks are not boolean, or not three.
     """
     split = as_split(split)
     if isinstance(targets, jax.Array) and not targets.is_fully_replicated:
-        return _shared(targets, split, initial)
+        return _sharded(targets, split, initial)
     checks.plain("targets", targets)
     y = checks.as_array(targets)
     if y.ndim != 2 or not np.issubdtype(y.dtype, np.floating):
@@ -116,7 +177,7 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
 
 
 def peak_bytes(shape: tuple[int, int], *, itemsize: int) -> int:
-    """Return the bytes of ``make_problem`` at its peak, without its arguments.
+    """Return the bytes of ``make_problem`` at its peak, beside its arguments.
 
     The targets are converted, compared and copied once, and the parts copy the rows of
     their nodes.
@@ -142,7 +203,7 @@ def evaluate(
 
 
 def judge(
-    problem: Problem, predictions: Float[Array, "n s c"], *, metric: MetricFn
+    problem: Problem, predictions: Float[Any, "n s c"], *, metric: MetricFn
 ) -> Float[np.ndarray, "2 s"]:
     """Return the metric of each split on its validation and its test nodes.
 
@@ -151,11 +212,11 @@ def judge(
         predictions: F of each split.
         metric: from ``runtime.tracing.as_static``.
     """
-    return with_nan(_judged(problem, predictions, metric=metric))
+    return with_nan(_evaluate_parts(problem, predictions, metric=metric))
 
 
 @tracing.Jit
-def _judged(problem, predictions, *, metric):
+def _evaluate_parts(problem, predictions, *, metric):
     parts = (problem.val, problem.test)
     return without_nan(
         jnp.stack([evaluate(metric, part, predictions) for part in parts])
@@ -165,8 +226,8 @@ def _judged(problem, predictions, *, metric):
 def without_nan(scores: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return -inf for each NaN, a score that is undefined on purpose.
 
-    Compiled functions hand scores out in this form, since ``jax.debug_nans`` refuses
-    every NaN that one returns.
+    Compiled functions return scores in this form, since ``jax.debug_nans`` refuses
+    every NaN that they return.
     """
     return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
 
@@ -177,12 +238,12 @@ def with_nan(scores: Any) -> Float[np.ndarray, "..."]:
     return np.where(np.isneginf(scores), np.asarray(np.nan, scores.dtype), scores)
 
 
-def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
-    """Lay out arrays whose rows devices share; what is wrong anywhere all are told.
+def _sharded(targets: jax.Array, split: Split, initial: Any) -> Problem:
+    """Validate arrays whose rows devices share; all processes raise the same error.
 
     Raises:
         ValueError: as ``make_problem``.
-        TypeError: masks that are not boolean.
+        TypeError: masks are not boolean.
     """
     if targets.ndim != 2 or not jnp.issubdtype(targets.dtype, jnp.floating):
         msg = (
@@ -203,8 +264,8 @@ def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
             msg = f"initial must have shape {shape[1:]} or {shape}, got {initial.shape}"
             raise ValueError(msg)
         initial = jnp.broadcast_to(initial, shape).astype(targets.dtype)
-    found = _looked_at(targets, train, val, test, initial)
-    infinite, both, unfed, unknown, wild = (bool(each) for each in found)
+    faults = _find_faults(targets, train, val, test, initial)
+    infinite, both, unfed, unknown, wild = (bool(each) for each in faults)
     for wrong, msg in (
         (infinite, "targets must not be infinite"),
         (both, "a node is in the train mask and in another one"),
@@ -225,7 +286,7 @@ def _shared(targets: jax.Array, split: Split, initial: Any) -> Problem:
 
 
 @jax.jit
-def _looked_at(targets, train, val, test, initial):
+def _find_faults(targets, train, val, test, initial):
     finite = jnp.isfinite(targets)
     return (
         jnp.isinf(targets).any(),

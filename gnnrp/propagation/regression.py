@@ -1,16 +1,16 @@
-"""Gaussian processes: what the covariance of a wide network says of unlabeled nodes."""
+"""Gaussian process regression, such as that of an infinitely wide network."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from gnnrp.propagation import exact
+from gnnrp.propagation.solvers import exact
 from gnnrp.runtime import checks
 
 
 class Posterior(NamedTuple):
-    """What a Gaussian process knows of each node after the labels."""
+    """Posterior mean and variance of each node."""
 
     mean: Float[np.ndarray, "m c"]
     variance: Float[np.ndarray, " m"]  # of each output, the same for all

@@ -1,5 +1,6 @@
-"""Which step to keep: the best by validation, with ties and patience stated."""
+"""Selection of one step by its validation score."""
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -8,22 +9,59 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from gnnrp.runtime import checks
+
 RULES = ("first", "last")
+_NEVER = int(np.iinfo(np.int32).max)
 
 
-class Selection(NamedTuple):
-    """The choice so far, one per split."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The rule by which a run selects one of its steps.
 
-    value: Float[Array, " s"]  # best validation value; -inf before any
-    step: Int[Array, " s"]  # the step kept; 0 before any
+    Args:
+        rule: "first" or "last" of several best steps. The published generalized RP
+            numbers use "last", those of plain RP "first".
+        patience: stop after this many steps without a better validation score; None:
+            take all steps.
+
+    Raises:
+        ValueError: an unknown rule, or a patience that is not a positive integer.
+    """
+
+    rule: str = "first"
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        """Validate the fields."""
+        checks.one_of("rule", self.rule, RULES)
+        if self.patience is not None:
+            patience = checks.count("patience", self.patience, 1)
+            object.__setattr__(self, "patience", patience)
+
+    @property
+    def max_waits(self) -> Int[Array, ""]:
+        """The patience as an array; the largest int32 if there is none."""
+        waits = _NEVER if self.patience is None else min(self.patience, _NEVER)
+        return jnp.asarray(waits, jnp.int32)
+
+
+FIRST_BEST = Selection()
+
+
+class Choice(NamedTuple):
+    """The selected step of each split, so far."""
+
+    value: Float[Array, " s"]  # best validation score; -inf before any
+    step: Int[Array, " s"]  # its step; 0 before any
     rising: Int[Array, " s"]  # the last step that was better than all before
     stopped: Bool[Array, " s"]  # patience ran out
 
 
-def init(num_splits: int, dtype: jnp.dtype) -> Selection:
+def init(num_splits: int, dtype: jnp.dtype) -> Choice:
     """Return the choice before the first step."""
-    # Each its own buffer: drivers donate them.
-    return Selection(
+    # Each field has its own buffer, since solvers donate them.
+    return Choice(
         jnp.array(np.full(num_splits, -np.inf, dtype)),
         jnp.array(np.zeros(num_splits, np.int32)),
         jnp.array(np.zeros(num_splits, np.int32)),
@@ -32,53 +70,52 @@ def init(num_splits: int, dtype: jnp.dtype) -> Selection:
 
 
 def update(
-    selection: Selection,
+    choice: Choice,
     value: Float[Array, " s"],
     step: Int[Array, ""],
     *,
     rule: str,
     patience: Int[Array, ""],
-) -> tuple[Selection, Bool[Array, " s"]]:
-    """Take one more validation value in; also return which splits keep this step.
+) -> tuple[Choice, Bool[Array, " s"]]:
+    """Return the choice after one more step, and the splits that selected this step.
 
     Args:
-        selection: so far.
-        value: at this step; NaN is never kept.
+        choice: before this step.
+        value: validation scores of this step; NaN is never selected.
         step: t.
-        rule: "first" keeps the first best value, "last" the last one. The published
-            generalized RP numbers use "last", those of plain RP "first".
-        patience: stop for good after so many steps without a strictly better value.
+        rule: see ``Selection``.
+        patience: see ``Selection.max_waits``.
     """
-    better = value > selection.value
-    kept = (value >= selection.value) if rule == "last" else better
-    kept &= ~selection.stopped
-    rising = jnp.where(better & ~selection.stopped, step, selection.rising)
-    stopped = selection.stopped | (step - rising >= patience)
-    return Selection(
-        jnp.where(kept, value, selection.value),
-        jnp.where(kept, step, selection.step),
+    better = value > choice.value
+    selected = (value >= choice.value) if rule == "last" else better
+    selected &= ~choice.stopped
+    rising = jnp.where(better & ~choice.stopped, step, choice.rising)
+    stopped = choice.stopped | (step - rising >= patience)
+    return Choice(
+        jnp.where(selected, value, choice.value),
+        jnp.where(selected, step, choice.step),
         rising.astype(jnp.int32),
         stopped,
-    ), kept
+    ), selected
 
 
 @functools.partial(jax.jit, static_argnames="rule")
 def over_curve(
     values: Float[Array, "s t"], *, rule: str, patience: Int[Array, ""]
-) -> Selection:
-    """Return the choice after steps 1 to t, as ``update`` makes it step by step."""
+) -> Choice:
+    """Return the choice after steps 1 to t, equal to t calls of ``update``."""
 
-    def body(selection, pair):
+    def body(choice, pair):
         step, value = pair
-        return update(selection, value, step, rule=rule, patience=patience)[0], None
+        return update(choice, value, step, rule=rule, patience=patience)[0], None
 
     steps = jnp.arange(1, values.shape[1] + 1, dtype=jnp.int32)
     start = init(values.shape[0], values.dtype)
     return jax.lax.scan(body, start, (steps, values.T))[0]
 
 
-def last_step(selection: Selection, num_steps: int, patience: Int[Array, ""]) -> int:
-    """Return the step at which the last split's patience ran out, if all did."""
-    if not np.all(selection.stopped):
+def num_steps_taken(choice: Choice, num_steps: int, patience: Int[Array, ""]) -> int:
+    """Return the step at which the patience of the last split ran out, if all did."""
+    if not np.all(choice.stopped):
         return num_steps
-    return int(min(num_steps, np.max(selection.rising) + int(patience)))
+    return int(min(num_steps, np.max(choice.rising) + int(patience)))

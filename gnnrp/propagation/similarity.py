@@ -1,7 +1,7 @@
-"""What residuals flow along: similarities S as linear maps V -> S V, never formed.
+"""Similarities S as linear maps V -> S V; the matrix is never formed.
 
 Each map is a pytree with one operation: arrays are leaves, powers are static, so that a
-map is an argument of ``jit``. Wherever a map is taken, a plain function is too.
+map is an argument of ``jit``. A plain function is accepted wherever a map is.
 """
 
 import dataclasses
@@ -32,21 +32,18 @@ class Power:
 
     adjacency: LinearMap
     power: int = _static()
-    first: sparse.Matrix | None = None  # see ``maps.on_support``
 
     def __post_init__(self) -> None:
-        """Refuse a power that is no number of hops.
+        """Validate the power.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it is negative or not an integer.
         """
-        _keep_count(self, "power")
+        _set_count(self, "power")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return A^K V."""
-        return sparse.propagate(
-            self.adjacency, lambda new, *_: new, v, self.power, first=self.first
-        )
+        return sparse.propagate(self.adjacency, lambda new, *_: new, v, self.power)
 
 
 @jax.tree_util.register_dataclass
@@ -63,21 +60,20 @@ class LazyWalk:
     adjacency: LinearMap
     power: int = _static()
     alpha: Scalar = 1.0
-    first: sparse.Matrix | None = None  # see ``maps.on_support``
 
     def __post_init__(self) -> None:
-        """Refuse a power that is no number of hops.
+        """Validate the power.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it is negative or not an integer.
         """
-        _keep_count(self, "power")
+        _set_count(self, "power")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return (α A + (1 - α) I)^K V.
 
         Raises:
-            ValueError: α out of [0, 1], which is not seen in a trace.
+            ValueError: α is out of [0, 1]; a traced α is not checked.
         """
         check_alpha(self.alpha)
 
@@ -85,7 +81,7 @@ class LazyWalk:
             alpha = jnp.asarray(self.alpha, old.dtype)
             return alpha * new + (1 - alpha) * old
 
-        return sparse.propagate(self.adjacency, hop, v, self.power, first=self.first)
+        return sparse.propagate(self.adjacency, hop, v, self.power)
 
 
 @jax.tree_util.register_dataclass
@@ -101,12 +97,12 @@ class Restart:
     alpha: Scalar = 0.9
 
     def __post_init__(self) -> None:
-        """Refuse a number of iterations that is none.
+        """Validate the number of iterations.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it is negative or not an integer.
         """
-        _keep_count(self, "num_iterations")
+        _set_count(self, "num_iterations")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return LP(V; k, α)."""
@@ -128,20 +124,18 @@ class Sandwich:
 
     outer: LinearMap
     inner: LinearMap
-    right: LinearMap | None = None  # B where V comes in, see ``maps.on_support``
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return B M B V."""
         for name in ("outer", "inner"):
             checks.linear_map(name, getattr(self, name))
-        right = self.outer if self.right is None else self.right
-        return self.outer(self.inner(right(v)))
+        return self.outer(self.inner(self.outer(v)))
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense:
-    """V -> M V for a matrix that is held: a kernel, an NTK."""
+    """V -> M V for a dense matrix, such as a kernel or an NTK."""
 
     matrix: Float[Array, "n n"]
 
@@ -181,7 +175,7 @@ def walk(adjacency: LinearMap, power: int, alpha: float) -> Power | LazyWalk:
     """Return B = (α A + (1 - α) I)^K: ``Power`` where α is 1, else ``LazyWalk``.
 
     Raises:
-        ValueError: out of range.
+        ValueError: the power or α is out of range.
     """
     check_alpha(alpha)
     if alpha == 1:
@@ -189,23 +183,23 @@ def walk(adjacency: LinearMap, power: int, alpha: float) -> Power | LazyWalk:
     return LazyWalk(adjacency, power, alpha)
 
 
-def _keep_count(walk: Any, name: str) -> None:
-    """Make the number of hops, which is static, an int.
+def _set_count(walk: Any, name: str) -> None:
+    """Convert the number of hops, which is static, to an int.
 
-    Leaves are not looked at: pytrees are rebuilt of anything.
+    Leaves are not validated: pytrees are rebuilt with placeholders in their place.
 
     Raises:
-        ValueError: it is no whole number, or negative.
+        ValueError: it is negative or not an integer.
     """
     count = checks.count(name, getattr(walk, name), 0)
-    object.__setattr__(walk, name, count)  # the way of frozen dataclasses
+    object.__setattr__(walk, name, count)
 
 
 def check_alpha(alpha: Any) -> None:
-    """Refuse α out of [0, 1]; in a trace it is not known.
+    """Check that α is in [0, 1], unless it is traced.
 
     Raises:
-        ValueError: it is.
+        ValueError: α is out of range.
     """
     if not isinstance(alpha, Tracer):
         checks.inside("alpha", alpha, 0, 1)

@@ -1,22 +1,30 @@
-"""The grid search of the paper: step sizes times powers, sharing their products."""
+"""Grid search over step sizes and similarities, such as the powers of a matrix."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from gnnrp.propagation import losses, maps, methods, residual, similarity
-from gnnrp.propagation._forms import initial_residual
-from gnnrp.propagation.problem import as_split, make_problem
-from gnnrp.runtime import checkpoints, checks, fingerprint, tracing
-from gnnrp.types import LinearMap, MetricFn, ResidualFn, Split
+from gnnrp.propagation import driver, linear_maps
+from gnnrp.propagation.problem import Steps, as_split, make_problem
+from gnnrp.propagation.selection import FIRST_BEST, Selection
+from gnnrp.propagation.similarity import Power
+from gnnrp.propagation.solvers.base import Solver, identity_of, keeper, name_of
+from gnnrp.propagation.solvers.choose import AUTO, Auto
+from gnnrp.propagation.solvers.krylov import Krylov
+from gnnrp.propagation.trajectory import Trajectory
+from gnnrp.runtime import checks, fingerprint, tracing
+from gnnrp.runtime.options import Options
+from gnnrp.types import LinearMap, MetricFn, Split
 
 STEP_SIZES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 POWERS = tuple(range(1, 11))
+STAGE = "sweep"  # name of its progress
 
 
 class Table(NamedTuple):
@@ -32,7 +40,7 @@ class Table(NamedTuple):
     val: Float[np.ndarray, " r"]
     test: Float[np.ndarray, " r"]
     diverged: np.ndarray  # (r,) bool
-    method: np.ndarray  # (r,) "exact", "krylov" or "iterate"
+    solver: np.ndarray  # (r,) str, see ``trajectory.Report``
 
 
 class Winner(NamedTuple):
@@ -44,205 +52,281 @@ class Winner(NamedTuple):
     test: float
 
 
-def run(
-    adjacency: LinearMap,
-    targets: Float[Any, "n c"],
-    split: Split,
-    *,
-    step_sizes: Sequence[float] = STEP_SIZES,
-    powers: Sequence[int] = POWERS,
-    num_steps: int = 100,
-    metric: MetricFn,
-    residual_fn: ResidualFn = losses.squared,
-    make_similarity: Callable[[LinearMap, int], LinearMap] = similarity.Power,
-    method: str = "auto",
-    select: str = "first",
-    patience: int | None = None,
-    folder: Path | None = None,
-    made_with: dict[str, Any] | None = None,
-    checkpoint_seconds: float = checkpoints.SECONDS,
-    callback: Callable[[int, int], None] | None = None,
-) -> Table:
-    """Run RP for every power and step size; all step sizes share their products.
-
-    Of the powers A^K themselves, ascending, each takes its first product on from that
-    of the one before, in the Krylov form, where it is one of few.
+def powers(adjacency: LinearMap, powers: Sequence[int] = POWERS) -> dict[int, Power]:
+    """Return A^K by K, for ``run``.
 
     Args:
         adjacency: A, such as a matrix from ``sparse.prepare``.
-        targets: Y, as in ``residual.run``.
-        split: masks (n,), or (s, n).
-        step_sizes: η; the paper's grid if left out.
-        powers: K; the paper's grid if left out.
-        num_steps: of each run.
-        metric: such as ``metrics.accuracy``.
-        residual_fn: see ``losses``.
-        make_similarity: (A, K) -> S; A^K if left out.
-        method: see ``residual.run``.
-        select: see ``residual.run``.
-        patience: see ``residual.run``.
-        folder: of checkpoints, between powers; if it holds one, the sweep goes on from
-            there, to the same bits as without interruption.
-        made_with: what else a checkpoint must have been made with, as plain JSON. An
-            entry "metric", "residual_fn", "make_similarity" or "adjacency" names that
-            function, see ``residual.run``.
-        checkpoint_seconds: between two of them.
-        callback: called with (powers done, number of powers).
+        powers: K; the paper's grid by default.
 
     Raises:
-        ValueError: an empty or invalid grid; what ``residual.run`` refuses; a
-            checkpoint of another sweep, or a damaged one.
-        TypeError: what is no map, function or split; with a folder, a function that can
-            neither be compared nor is named in ``made_with``.
-        KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if ``folder`` is set.
+        ValueError: a power is negative or not an integer, or there is none.
+        TypeError: A is not a linear map.
 
     Source: App. D.1, grid of the hyperparameter search.
     """
     checks.linear_map("the adjacency", adjacency)
-    checks.function("make_similarity", make_similarity)
-    if callback is not None:
-        checks.function("callback", callback)
-    powers, step_sizes = _checked_grid(powers, step_sizes)
-    data = (adjacency, targets, as_split(split))
-    settings = {
-        "step_sizes": step_sizes,
-        "num_steps": num_steps,
-        "metric": metric,
-        "residual_fn": residual_fn,
-        "method": method,
-        "select": select,
-        "patience": patience,
-    }
-    grid = {"powers": powers, "make_similarity": make_similarity}
-    hops = _FirstProducts(*data) if _shares_hops(grid, settings) else None
-    if made_with is not None:
-        checks.instance("made_with", made_with, dict, "it is kept as JSON")
-    identity = {}
-    if folder is not None:
-        named = settings | grid | {"adjacency": fingerprint.Structure(adjacency)}
-        identity = fingerprint.identify(named, made_with, data=data)
-    with checkpoints.Keeper(folder, identity, checkpoint_seconds) as keeper:
-        rows = _swept(data, grid, settings, hops, keeper, callback)
-    return rows._replace(method=np.array(methods.METHODS)[rows.method])
+    return {K: Power(adjacency, K) for K in checks.several("powers", powers)}
 
 
-def _shares_hops(grid: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Tell whether each power may take its first product on from the one before."""
-    ascending = all(np.diff(grid["powers"]) >= 0)
-    closed = (
-        settings["residual_fn"] is losses.squared and settings["method"] != "iterate"
-    )
-    return closed and ascending and grid["make_similarity"] is similarity.Power
-
-
-def _swept(
-    data: tuple[LinearMap, Any, Split],
-    grid: dict[str, Any],
-    settings: dict[str, Any],
-    hops: "_FirstProducts | None",
-    keeper: checkpoints.Keeper,
-    callback: Callable[[int, int], None] | None,
+def run(
+    similarities: Mapping[int, LinearMap],
+    targets: Float[Any, "n c"],
+    split: Split,
+    steps: Steps,
+    *,
+    metric: MetricFn,
+    initial: Float[Any, "*s n c"] | None = None,
+    solver: Solver | Auto = AUTO,
+    selection: Selection = FIRST_BEST,
+    options: Options = Options(),
 ) -> Table:
-    """Return the rows of all powers, the method of each told by its number."""
-    adjacency, targets, split = data
-    powers, step_sizes = grid["powers"], settings["step_sizes"]
-    functions: dict[str, Any] = {
-        name: tracing.as_static(settings[name]) for name in ("metric", "residual_fn")
-    }
-    per_power = len(step_sizes) * len(np.atleast_2d(split[0]))
+    """Run RP for every similarity and step size; step sizes share their products.
+
+    Ascending powers of one matrix also share the first product of their Krylov spaces.
+
+    Args:
+        similarities: S by power, see ``powers``.
+        targets: Y, as are the next arguments, see ``propagation.run``.
+        split: masks (n,), or (s, n).
+        steps: step sizes η, such as ``STEP_SIZES``, and number of steps.
+        metric: such as ``metrics.accuracy``.
+        initial: F_0.
+        solver: of every run.
+        selection: of every run.
+        options: checkpoints are saved and progress is reported after each power.
+
+    Raises:
+        ValueError: no similarity; an error of ``propagation.run``; a checkpoint is
+            damaged or of another sweep.
+        TypeError: an argument is of another type, or, with a folder, has no fingerprint
+            and no name in ``metadata``.
+        KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if ``folder`` is set.
+
+    Source: App. D.1, grid of the hyperparameter search.
+    """
+    similarities = _validate(similarities)
+    checks.instance("steps", steps, Steps, "Steps(step_size, num_steps) makes one")
+    grid = Steps(steps.step_sizes, steps.num_steps)  # a list, even of one
+    split = as_split(split)
+    metric = tracing.as_static(metric)
+    products = None
+    if _share_first_products(similarities, solver):
+        products = _FirstProducts(similarities, targets, split, initial)
+    if options.folder is not None:
+        values = {
+            "powers": list(similarities),
+            "similarities": fingerprint.Structure(similarities),
+            "step_sizes": steps.step_sizes,
+            "num_steps": steps.num_steps,
+            "metric": tracing.unwrap(metric),
+            "rule": selection.rule,
+            "patience": selection.patience,
+            **identity_of(solver),
+        }
+        identity = fingerprint.identify(
+            values,
+            dict(options.metadata),
+            "metadata",
+            graph=_distinct_arrays(similarities),
+            data=(targets, split, initial),
+        )
+        options = dataclasses.replace(options, metadata=identity)
+    names = [name_of(each) for each in _candidates(solver)]
+    num_rows = len(steps.step_sizes) * len(np.atleast_2d(split.train))  # of a power
 
     def like(done: int) -> tuple[Any, Table]:
-        return hops and hops.state, _no_rows(done * per_power)
+        return products and products.state, _empty_rows(done * num_rows)
 
     def find_fault(done: int, state: tuple[Any, Table]) -> str | None:
-        fault = hops and hops.find_fault(state[0], powers[:done])
-        return fault or _fault(state[1], grid, settings, done)
+        fault = products and products.find_fault(state[0])
+        reached = list(similarities)[:done]
+        return fault or _find_row_fault(state[1], reached, steps, num_rows, len(names))
 
-    first, rows = keeper.resumed(like, find_fault, len(powers)) or like(0)
-    if hops:
-        hops.state = first
-    for done in range(len(rows.power) // per_power, len(powers)):
-        power = powers[done]
-        trajectories = residual.run_all(
-            grid["make_similarity"](adjacency, power),
-            targets,
-            split,
-            sent=functools.partial(hops.at, power) if hops else None,
-            **settings | functions,
-        )
-        for step_size, found in zip(step_sizes, trajectories, strict=True):
-            rows = _with_rows(rows, power, step_size, found)
-        if callback:
-            callback(done + 1, len(powers))
-        keeper.offer(done + 1, lambda: (hops and hops.state, rows))  # noqa: B023
-    keeper.finish(len(powers), lambda: (hops and hops.state, rows))
-    return rows
+    with keeper(options) as saved:
+        first, rows = saved.resumed(like, find_fault, len(similarities)) or like(0)
+        if products:
+            products.state = first
+        todo = list(enumerate(similarities.items(), 1))[len(rows.power) // num_rows :]
+        for done, (power, S) in todo:
+            trajectories = driver.run(
+                S,
+                targets,
+                split,
+                grid,
+                metric=metric,
+                initial=initial,
+                solver=products.solver_for(power, solver) if products else solver,
+                selection=selection,
+                options=Options(max_bytes=options.max_bytes),
+            )
+            for step_size, each in zip(steps.step_sizes, trajectories, strict=True):
+                rows = _append(rows, power, step_size, each, names)
+            options.report(STAGE, done, len(similarities))
+            saved.offer(done, lambda: (products and products.state, rows))  # noqa: B023
+        saved.finish(len(similarities), lambda: (products and products.state, rows))
+    return rows._replace(solver=np.array(names)[rows.solver])
+
+
+def _validate(similarities: Any) -> dict[int, LinearMap]:
+    """Return the similarities by power.
+
+    Raises:
+        ValueError: there is none, or a power is negative or not an integer.
+        TypeError: not a mapping.
+    """
+    remedy = "sweep.powers(adjacency) makes one"
+    checks.instance("similarities", similarities, Mapping, remedy)
+    if not similarities:
+        msg = "similarities must not be empty; sweep.powers(adjacency) has the paper's"
+        raise ValueError(msg)
+    return {checks.count("power", K, 0): S for K, S in similarities.items()}
+
+
+def _candidates(solver: Solver | Auto) -> tuple[Solver, ...]:
+    return solver.candidates if isinstance(solver, Auto) else (solver,)
+
+
+def _share_first_products(
+    similarities: Mapping[int, LinearMap], solver: Solver | Auto
+) -> bool:
+    """Return whether S are ascending powers of one matrix, for a Krylov space."""
+    walks = [S for S in similarities.values() if isinstance(S, Power)]
+    return (
+        len(walks) == len(similarities)
+        and all(S.adjacency is walks[0].adjacency for S in walks)
+        and bool(np.all(np.diff([S.power for S in walks]) >= 0))
+        and any(isinstance(each, Krylov) for each in _candidates(solver))
+    )
+
+
+def _distinct_arrays(similarities: Mapping[int, LinearMap]) -> list[Any]:
+    """Return the arrays of all similarities, those that several share only once."""
+    leaves = jax.tree.leaves(list(similarities.values()))
+    return list({id(leaf): leaf for leaf in leaves}.values())
 
 
 class _FirstProducts:
-    """A^K [Y, 0] of ascending K."""
+    """A^K [R_0, 0] of ascending powers K."""
 
-    def __init__(self, adjacency: LinearMap, targets: Any, split: Split) -> None:
-        start = initial_residual(make_problem(targets, split, None))
+    def __init__(
+        self, similarities: dict[int, Any], targets: Any, split: Split, initial: Any
+    ) -> None:
+        start = make_problem(targets, split, initial).initial_residual
         self.state = (jnp.moveaxis(jnp.asarray(start), 0, 1), np.array(0))
-        self._adjacency = adjacency
+        self._walks = similarities
 
-    def find_fault(self, state: Any, powers: list[int]) -> str | None:
-        """Return the fault of restored products, or None."""
+    def solver_for(self, power: int, solver: Solver | Auto) -> Solver | Auto:
+        """Return the solver, in which a Krylov space begins with the known product."""
+
+        def with_product(each: Solver) -> Solver:
+            if not isinstance(each, Krylov):
+                return each
+            product_fn = functools.partial(self.product, power)
+            return dataclasses.replace(each, first_product_fn=product_fn)
+
+        if not isinstance(solver, Auto):
+            return with_product(solver)
+        return Auto(tuple(map(with_product, solver.candidates)))
+
+    def product(self, power: int) -> Float[Array, "n s c"]:
+        """Return A^K [R_0, 0], from that of the power before."""
+        value, reached = self.state
+        hops = self._walks[power].power
+        self.state = (self._multiply(value, hops - int(reached)), np.array(hops))
+        return self.state[0]
+
+    def find_fault(self, state: Any) -> str | None:
+        """Return the fault of a restored product, or None."""
         value, reached = state
-        if int(reached) not in {0, *powers}:
+        if int(reached) not in {0, *(S.power for S in self._walks.values())}:
             return f"its products are of power {int(reached)}"
-        more = similarity.Power(self._adjacency, int(reached))
         start = self.state[0]
-        columns = start.reshape(len(start), -1)
-        send = tracing.as_argument(maps.as_pytree(more))
-        expected = maps.product(send, columns).reshape(start.shape)
+        expected = self._multiply(start, int(reached))
         bound = 1e3 * float(jnp.finfo(start.dtype).eps)
         error, largest = (float(jnp.abs(x).max()) for x in (value - expected, expected))
         if not error <= bound * largest:
             return "its products are not those of the adjacency"
         return None
 
-    def at(self, power: int) -> Float[Array, "n s c"]:
-        value, reached = self.state
-        columns = value.reshape(len(value), -1)
-        more = similarity.Power(self._adjacency, power - int(reached))
-        sent = maps.product(tracing.as_argument(maps.as_pytree(more)), columns)
-        value = sent.reshape(value.shape)
-        self.state = (value, np.array(power))
-        return value
+    def _multiply(self, value: Float[Array, "n s c"], num_hops: int) -> Array:
+        adjacency = next(iter(self._walks.values())).adjacency
+        S = tracing.as_argument(linear_maps.as_pytree(Power(adjacency, num_hops)))
+        return linear_maps.product(S, value.reshape(len(value), -1)).reshape(
+            value.shape
+        )
 
 
-def _fault(
-    rows: Table, grid: dict[str, Any], settings: dict[str, Any], done: int
+def _find_row_fault(
+    rows: Table, powers: list[int], steps: Steps, num_rows: int, num_solvers: int
 ) -> str | None:
-    """Return the fault of restored rows, or None.
-
-    Scores are not computed again.
-    """
-    step_sizes, powers = settings["step_sizes"], grid["powers"][:done]
-    num_splits = len(rows.power) // max(1, done * len(step_sizes))
-    places = np.meshgrid(powers, step_sizes, np.arange(num_splits), indexing="ij")
-    for column, expected in zip(rows[:3], places, strict=True):
+    """Return the fault of restored rows, or None; scores are not computed again."""
+    splits = np.arange(num_rows // len(steps.step_sizes))
+    grid = np.meshgrid(powers, steps.step_sizes, splits, indexing="ij")
+    for column, expected in zip(rows[:3], grid, strict=True):
         if not np.array_equal(column, expected.ravel()):
             return "its rows are not those of the grid"
-    steps = (rows.best_step >= 0) & (rows.best_step <= settings["num_steps"])
-    known = (rows.method >= 0) & (rows.method < len(methods.METHODS))
-    if not (steps & known).all():
-        return "it names a step or a method that there is not"
+    known = (rows.best_step >= 0) & (rows.best_step <= steps.num_steps)
+    known &= (rows.solver >= 0) & (rows.solver < num_solvers)
+    if not known.all():
+        return "it names a step or a solver that there is not"
     if np.isinf([rows.val, rows.test]).any():
         return "it has scores that are infinite"
     return None
 
 
+def _empty_rows(count: int) -> Table:
+    """Return rows of zeros, in which a solver is a number."""
+    dtype = jnp.zeros(0).dtype
+    dtypes = (np.int64, np.float64, np.int64, np.int32, dtype, dtype, bool, np.int64)
+    return Table(*(np.zeros(count, each) for each in dtypes))
+
+
+def _append(
+    rows: Table,
+    power: int,
+    step_size: float,
+    trajectory: Trajectory,
+    names: list[str],
+) -> Table:
+    """Return the rows with one more for each split."""
+    report = trajectory.report
+    step, val, test, diverged = map(
+        np.atleast_1d,
+        (
+            trajectory.best_step,
+            trajectory.best_val,
+            trajectory.best_test,
+            report.diverged,
+        ),
+    )
+    same = np.ones(len(step))
+    more = (
+        same * power,
+        same * step_size,
+        np.arange(len(step)),
+        step,
+        val,
+        test,
+        diverged,
+        same * names.index(report.solver),
+    )
+    return Table(
+        *(
+            np.concatenate([old, np.asarray(new, old.dtype)])
+            for old, new in zip(rows, more, strict=True)
+        )
+    )
+
+
 def winner(table: Table) -> Winner:
     """Return the setting with the best mean validation score; the first of several.
 
-    Settings with a split that scored NaN take no part.
+    Settings with a NaN score of a split are ignored.
 
     Raises:
-        ValueError: every setting has such a split.
-        TypeError: no table.
+        ValueError: the table is empty, or every setting has such a split.
+        TypeError: not a table.
     """
     checks.instance("table", table, Table, "sweep.run makes one")
     if not len(table.power):
@@ -260,7 +344,7 @@ def winner(table: Table) -> Winner:
         why = "use smaller steps" if table.diverged.any() else "it needs such nodes"
         msg = f"every setting has a split without a validation score; {why}"
         raise ValueError(msg)
-    # In the order of the table, so that a tie goes to what was asked for first.
+    # In the order of the table, so that a tie goes to its first setting.
     order = np.argsort(first)
     best = order[np.nanargmax(val[order])]
     row = first[best]
@@ -269,53 +353,4 @@ def winner(table: Table) -> Winner:
         float(table.step_size[row]),
         float(val[best]),
         float(test[best]),
-    )
-
-
-def _checked_grid(powers: Any, step_sizes: Any) -> tuple[list[int], list[float]]:
-    """Return both as lists of numbers; ``residual.run_all`` checks the step sizes.
-
-    Raises:
-        ValueError: no list, an empty one, or one that does not hold numbers.
-    """
-    powers = checks.several("powers", powers)
-    step_sizes = checks.several("step_sizes", step_sizes)
-    return (
-        [checks.count("power", power, 0) for power in powers],
-        [checks.number("step_size", step_size) for step_size in step_sizes],
-    )
-
-
-def _no_rows(count: int) -> Table:
-    """Return rows to be filled, of which the method is told by its number."""
-    dtype = jnp.zeros(0).dtype
-    kinds = (np.int64, np.float64, np.int64, np.int32, dtype, dtype, bool, np.int64)
-    return Table(*(np.zeros(count, kind) for kind in kinds))
-
-
-def _with_rows(
-    rows: Table, power: int, step_size: float, found: residual.Trajectory
-) -> Table:
-    """Return the rows, and after them one of each split."""
-    step, val, test, diverged = map(
-        np.atleast_1d,
-        (found.best_step, found.best_val, found.best_test, found.report.diverged),
-    )
-    same = np.ones(len(step))
-    method = methods.METHODS.index(found.report.method)
-    more = (
-        same * power,
-        same * step_size,
-        np.arange(len(step)),
-        step,
-        val,
-        test,
-        diverged,
-        same * method,
-    )
-    return Table(
-        *(
-            np.concatenate([old, np.asarray(new, old.dtype)])
-            for old, new in zip(rows, more, strict=True)
-        )
     )

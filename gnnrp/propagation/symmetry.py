@@ -21,10 +21,12 @@ UNKNOWN = "JAX cannot transpose the similarity, so its symmetry is unknown"
 ASYMMETRIC = "the similarity is not symmetric"
 
 
-def obstacle(similarity: LinearMap, num_nodes: int, dtype: jnp.dtype) -> str | None:
-    """Return the reason why S does not count as symmetric; None if it does.
+def find_asymmetry(
+    similarity: LinearMap, num_nodes: int, dtype: jnp.dtype
+) -> str | None:
+    """Return the reason why S is not known to be symmetric; None if it is.
 
-    Maps with stored entries are decided by these (``of_entries``). Other maps are
+    Maps with stored entries are decided by these (``stored_symmetry``). Other maps are
     multiplied with random vectors v, |v_i| in [1, 2] with random signs, and S v is
     compared with S^T v, the transpose by JAX, at each node: a node may differ by 1,000
     ε times the largest of its own products. Rounding stays well below. A pair (i, j)
@@ -34,23 +36,23 @@ def obstacle(similarity: LinearMap, num_nodes: int, dtype: jnp.dtype) -> str | N
     float32, 2e-13 in float64.
 
     Args:
-        similarity: S, from ``maps.as_pytree``.
+        similarity: S, from ``linear_maps.as_pytree``.
         num_nodes: n.
         dtype: of the vectors.
     """
     eps = float(jnp.finfo(dtype).eps)
-    found = of_entries(similarity, eps)
-    if found is None:
+    symmetric = stored_symmetry(similarity, eps)
+    if symmetric is None:
         try:
-            send = tracing.as_argument(similarity)
-            found = bool(_looks_symmetric(send, num_nodes, jnp.dtype(dtype)))
+            S = tracing.as_argument(similarity)
+            symmetric = bool(_is_probably_symmetric(S, num_nodes, jnp.dtype(dtype)))
         except (AssertionError, NotImplementedError, TypeError, ValueError):
             # A callback, a loop of unknown length or, in jax 0.8, many a scan.
             return UNKNOWN
-    return None if found else ASYMMETRIC
+    return None if symmetric else ASYMMETRIC
 
 
-def of_entries(similarity: LinearMap, eps: float) -> bool | None:
+def stored_symmetry(similarity: LinearMap, eps: float) -> bool | None:
     """Return whether the stored entries make S symmetric; None if there are none.
 
     Sparse and dense matrices are compared with their transposes, see
@@ -68,12 +70,12 @@ def of_entries(similarity: LinearMap, eps: float) -> bool | None:
         return arrays.asymmetric_pair(similarity.matrix, eps) is None
     if isinstance(similarity, maps.Power | maps.LazyWalk):
         is_identity = similarity.power == 0
-        return is_identity or of_entries(similarity.adjacency, eps)
+        return is_identity or stored_symmetry(similarity.adjacency, eps)
     if isinstance(similarity, maps.Restart):
         is_identity = similarity.num_iterations == 0
-        return is_identity or of_entries(similarity.adjacency, eps)
+        return is_identity or stored_symmetry(similarity.adjacency, eps)
     if isinstance(similarity, maps.Sandwich):
-        parts = [of_entries(x, eps) for x in (similarity.outer, similarity.inner)]
+        parts = [stored_symmetry(x, eps) for x in (similarity.outer, similarity.inner)]
         return False if False in parts else None if None in parts else True
     stated = getattr(similarity, "is_symmetric", None)
     return stated if isinstance(stated, bool) else None  # it may be a method
@@ -95,30 +97,30 @@ def _sparse_is_symmetric(csr: scipy.sparse.csr_array, eps: float) -> bool:
     return bool(np.all(np.abs(gap.data) <= allowed))
 
 
-def _looks_symmetric_impl(
+def _is_probably_symmetric_impl(
     similarity: LinearMap, num_nodes: int, dtype: jnp.dtype
 ) -> Bool[Array, ""]:
     like = jax.ShapeDtypeStruct((num_nodes, 1), dtype)
     transposed = jax.linear_transpose(similarity, like)
-    image = jax.eval_shape(similarity, like).dtype
+    image_dtype = jax.eval_shape(similarity, like).dtype
 
     def probe(
-        number: Array, found: tuple[Float[Array, "n 1"], Float[Array, "n 1"]]
+        number: Array, errors: tuple[Float[Array, "n 1"], Float[Array, "n 1"]]
     ) -> tuple[Float[Array, "n 1"], Float[Array, "n 1"]]:
-        gap, scale = found
+        gap, scale = errors
         size, sign = jax.random.split(jax.random.fold_in(jax.random.key(0), number))
         v = jax.random.uniform(size, like.shape, dtype, 1, 2)
         v *= jax.random.rademacher(sign, like.shape, dtype)
-        sent = similarity(v).astype(dtype)
-        (back,) = transposed(v.astype(image))
-        scale = jnp.maximum(scale, jnp.maximum(jnp.abs(sent), jnp.abs(back)))
-        return jnp.maximum(gap, jnp.abs(sent - back)), scale
+        image = similarity(v).astype(dtype)
+        (mirror,) = transposed(v.astype(image_dtype))
+        scale = jnp.maximum(scale, jnp.maximum(jnp.abs(image), jnp.abs(mirror)))
+        return jnp.maximum(gap, jnp.abs(image - mirror)), scale
 
     none = jnp.zeros(like.shape, dtype)
     gap, scale = jax.lax.fori_loop(0, _PROBES, probe, (none, none))
     return jnp.all(gap <= arrays.ROUND_OFF * jnp.finfo(dtype).eps * scale)
 
 
-_looks_symmetric = tracing.Jit(
-    _looks_symmetric_impl, static_argnames=("num_nodes", "dtype")
+_is_probably_symmetric = tracing.Jit(
+    _is_probably_symmetric_impl, static_argnames=("num_nodes", "dtype")
 )

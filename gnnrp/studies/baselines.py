@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from gnnrp import sparse
-from gnnrp.propagation import label, residual, similarity
+from gnnrp import propagation, sparse
+from gnnrp.propagation import Steps, label, similarity
 from gnnrp.propagation.problem import Problem, as_split, judge, make_problem
-from gnnrp.runtime import checks, memory, peaks, tracing
+from gnnrp.propagation.sizes import Sizes
+from gnnrp.runtime import checks, memory, tracing
 from gnnrp.runtime.options import Options
 from gnnrp.types import MetricFn, Split
 
@@ -59,14 +60,13 @@ def run(
     result = {"majority": _majority(problem, metric), "lp": lp}
     if with_plain:
         power = 1 + int(np.argmax(by_val[:10]))
-        (found,) = residual.run_all(  # without the warnings of ``residual.run``
+        (found,) = propagation.run(  # a baseline warns of nothing
             similarity.Power(matrix, power),
             targets,
             splits,
-            step_sizes=[1.0],
-            num_steps=_PLAIN_STEPS,
+            Steps([1.0], _PLAIN_STEPS),
             metric=metric,
-            max_bytes=options.max_bytes,
+            options=Options(max_bytes=options.max_bytes),
         )
         settings = {"power": power, "step_size": 1.0, "num_steps": _PLAIN_STEPS}
         result["rp"] = Baseline(found.best_val, found.best_test, settings, {})
@@ -90,17 +90,17 @@ def check_memory(
         TypeError: ``splits`` is not a split.
     """
     train, val, test = map(np.atleast_2d, as_split(splits))
-    sizes = peaks.Sizes(
+    sizes = Sizes(
         *targets.shape,
         num_splits=len(train),
         num_train=0,
-        num_judged=int(np.max(val.sum(axis=1)) + np.max(test.sum(axis=1))),
+        num_evaluated=int(np.max(val.sum(axis=1)) + np.max(test.sum(axis=1))),
         num_steps=0,
         itemsize=jnp.zeros(0).dtype.itemsize,
     )
     memory.check(
         f"label propagation of {len(train)} split(s) on {targets.shape[0]:,} nodes",
-        peaks.label_propagation(sizes),
+        label.limit_bytes(sizes),
         memory.room(max_bytes),
         "take one split at a time" if len(train) > 1 else "take a smaller graph",
     )

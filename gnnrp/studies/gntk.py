@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gnnrp import datasets, graph, metrics, sparse
+from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features, gntk
 from gnnrp.kernels.gntk import activations, blocked, neural_tangents
 from gnnrp.kernels.gntk import network as networks
-from gnnrp.propagation import exact, methods, residual, similarity
+from gnnrp.propagation import MAX_STEPS, Selection, Steps, exact, similarity
 from gnnrp.runtime import checks, memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
@@ -48,7 +48,7 @@ class GNTKSettings:
         activations.by_name(self.activation)
         checks.one_of("bias", self.bias, gntk.BIASES)
         checks.at_least("bias_std", self.bias_std, 0)
-        checks.count("num_steps", self.num_steps, 1, residual.MOST_STEPS)
+        checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
         checks.one_of("route", self.route, ROUTES)
 
     def network(self, depth: int) -> gntk.Network:
@@ -136,7 +136,7 @@ def check_memory(
         ValueError: they do not.
     """
     itemsize = jnp.zeros(0).dtype.itemsize
-    num_train = min(num_train, methods.EXACT_UP_TO)  # beyond, nothing is factorized
+    num_train = min(num_train, exact.MAX_TRAIN)  # beyond, nothing is factorized
     narrow = "float32, " if itemsize > 4 else ""
     memory.check(
         f"the GNTK of {num_nodes:,} nodes",
@@ -258,15 +258,14 @@ def _depth(
     max_bytes: int | None,
 ) -> dict[str, Any]:
     targets, metric = datasets.targets(dataset), metrics.by_name(dataset.metric)
-    (found,) = residual.run_all(
+    (found,) = propagation.run(
         similarity.Dense(theta),
         targets,
         dataset.splits,
-        step_sizes=[_safe_step(theta, dataset.splits.train)],
-        num_steps=settings.num_steps,
+        Steps([_safe_step(theta, dataset.splits.train)], settings.num_steps),
         metric=metric,
-        select="last",
-        max_bytes=max_bytes,
+        selection=Selection(rule="last"),
+        options=Options(max_bytes=max_bytes),
     )
     ends = [
         _end(theta, targets, split, metric)
@@ -279,7 +278,7 @@ def _depth(
         "best_step": [int(t) for t in found.best_step],
         "end": None if ends is None else records.summary(*ends.T),
         "alignment": _alignments(theta, matrix, dataset, depth),
-        "remarks": list(found.report.remarks.values()),
+        "remarks": list(found.report.warnings.values()),
     }
 
 
@@ -303,7 +302,7 @@ def _end(
     """Return the validation and test score of kernel regression."""
     train, val, test = split
     index = np.flatnonzero(train)
-    if len(index) > methods.EXACT_UP_TO:
+    if len(index) > exact.MAX_TRAIN:
         return None
     factors = exact.factorize(np.asarray(theta[:, index]), index)
     scores = jnp.asarray(exact.limit(factors, targets[index].astype(np.float64)))

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 import jax
 
 from gnnrp.kernels import features
-from gnnrp.propagation import losses, methods, residual, selection
+from gnnrp.propagation import (
+    MAX_STEPS,
+    Selection,
+    Steps,
+    losses,
+    selection,
+    solvers,
+)
 from gnnrp.runtime import checks
 
 MAX_HOPS = 10_000
@@ -54,7 +61,7 @@ class RPSettings:
         checks.positive("step_size", self.step_size)
         checks.count("power", self.power, 0, MAX_HOPS)
         checks.inside("alpha", self.alpha, 0, 1)
-        checks.count("num_steps", self.num_steps, 1, residual.MOST_STEPS)
+        checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
         checks.positive("gamma", self.gamma)
         if self.kernel is not None:
             checks.one_of("kernel", self.kernel, features.KERNELS)
@@ -63,7 +70,7 @@ class RPSettings:
         losses.by_name(self.loss)
         checks.one_of("precision", self.precision, ("float32", "float64"))
         checks.one_of("select", self.select, selection.RULES)
-        checks.one_of("method", self.method, methods.METHODS)
+        checks.one_of("method", self.method, solvers.NAMES)
 
 
 def precision(name: str) -> AbstractContextManager[Any]:
@@ -137,14 +144,11 @@ PUBLISHED: dict[str, Figure] = {
 
 
 def arguments(settings: RPSettings) -> dict[str, Any]:
-    """Return the settings as arguments of ``residual.run``."""
+    """Return the settings as arguments of ``propagation.run``."""
     return {
-        "step_size": settings.step_size,
-        "num_steps": settings.num_steps,
-        "residual_fn": losses.by_name(settings.loss),
-        "method": settings.method,
-        "select": settings.select,
-        "patience": settings.patience,
+        "steps": Steps(settings.step_size, settings.num_steps),
+        "solver": solvers.by_name(settings.method, losses.by_name(settings.loss)),
+        "selection": Selection(rule=settings.select, patience=settings.patience),
     }
 
 

@@ -16,7 +16,7 @@ from gnnrp.studies.baselines import Baseline
 from gnnrp.studies.presets import PUBLISHED, SETTINGS, RPSettings
 
 if TYPE_CHECKING:
-    from gnnrp.propagation.residual import Trajectory
+    from gnnrp.propagation import Trajectory
 
 
 def from_trajectory(
@@ -67,14 +67,14 @@ def from_trajectory(
             for name, each in baselines.items()
         },
         "report": {
-            "solver": report.method,
+            "solver": report.solver,
             "reason": report.reason,
             "num_steps": report.num_steps,
             "diverged": [bool(x) for x in report.diverged],
             "divergences": [x and x._asdict() for x in report.divergences],
             "relative_error": report.error,
-            "columns": report.columns,
-            "convergence": [part._asdict() for part in report.convergence or ()],
+            "columns": report.num_columns,
+            "convergence": [part.to_record() for part in report.convergence or ()],
         },
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "platform": jax.default_backend(),

@@ -1,7 +1,6 @@
 """RP and its baselines on a data set: settings in, a record of plain numbers out."""
 
 import dataclasses
-import functools
 import time
 from typing import Any, NamedTuple
 
@@ -10,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import datasets, graph, metrics, sparse
+from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import features
 from gnnrp.kernels.features import low_rank
-from gnnrp.propagation import methods, residual, similarity
+from gnnrp.propagation import similarity
+from gnnrp.propagation.solvers import exact
 from gnnrp.runtime import checks, memory, peaks
 from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, records
@@ -29,7 +29,7 @@ class Run(NamedTuple):
     """The record of a run, and its trajectory."""
 
     record: dict[str, Any]
-    trajectory: residual.Trajectory
+    trajectory: propagation.Trajectory
 
 
 def run(
@@ -69,18 +69,14 @@ def _run(
     metric = metrics.by_name(dataset.metric)
     matrix, targets, flow, form = _set_up(dataset, settings, options.max_bytes)
     ready = time.perf_counter()
-    report = functools.partial(options.report, "residual propagation")
-    trajectory = residual.run(
+    metadata = dataclasses.asdict(settings) | {"dataset": dataset.name}
+    trajectory = propagation.run(
         flow,
         targets,
         dataset.splits,
         metric=metric,
         **presets.arguments(settings),
-        folder=options.folder,
-        made_with=dataclasses.asdict(settings) | {"dataset": dataset.name},
-        checkpoint_seconds=options.checkpoint_seconds,
-        max_bytes=options.max_bytes,
-        callback=options.progress and report,
+        options=dataclasses.replace(options, metadata=metadata),
     )
     seconds = {
         "load": load_seconds,
@@ -224,7 +220,7 @@ def _kernel_form(
         if needed <= room.left:
             return "distinct", f"of {num_rows:,} distinct rows"
         lacking = f"; {memory.LACK} not distinct rows: it {memory.told(needed, room)}"
-    many_products = settings.loss != "squared" or num_train > methods.EXACT_UP_TO
+    many_products = settings.loss != "squared" or num_train > exact.MAX_TRAIN
     if many_products and num_nodes**2 * itemsize <= DENSE_BYTES:
         needed = features.matrix_bytes(num_nodes, itemsize=itemsize)
         if needed <= room.left / 2:  # the other half is for the run

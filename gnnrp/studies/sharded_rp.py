@@ -1,6 +1,7 @@
 """RP on a partitioned graph, in all processes alike."""
 
 import contextlib
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import metrics
+from gnnrp import metrics, propagation
 from gnnrp.distributed import shards
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import similarity
 from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
 from gnnrp.studies.presets import RPSettings
@@ -30,7 +31,7 @@ def run(
 
     Raises:
         ValueError: a kernel, which needs features; damaged parts, or another number of
-            devices; settings that ``residual.run`` refuses.
+            devices; settings that ``propagation.run`` refuses.
     """
     if settings.kernel is not None:
         msg = "parts of a graph have no features; use plain RP (kernel none)"
@@ -43,19 +44,14 @@ def run(
         walk = similarity.walk(parts.matrix, settings.power, settings.alpha)
         jax.block_until_ready((walk, parts.targets))
         set_up = time.perf_counter()
-        trajectory = residual.run(
+        metadata = {"dataset": parts.name, "parts": parts.digest}
+        trajectory = propagation.run(
             walk,
             parts.targets,
             parts.splits,
             metric=metrics.by_name(parts.metric),
             **presets.arguments(settings),
-            folder=options.folder,
-            made_with={"dataset": parts.name, "parts": parts.digest},
-            checkpoint_seconds=options.checkpoint_seconds,
-            max_bytes=options.max_bytes,
-            callback=lambda done, total: options.report(
-                "residual propagation", done, total
-            ),
+            options=dataclasses.replace(options, metadata=metadata),
         )
     seconds = {
         "load": loaded - began,

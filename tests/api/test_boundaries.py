@@ -2,8 +2,10 @@
 
 import dataclasses
 
+import generators
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 import scipy.sparse
@@ -11,7 +13,7 @@ from generators import unchecked
 
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.kernels import features
-from gnnrp.propagation import exact, label, maps, residual, similarity
+from gnnrp.propagation import exact, label, linear_maps, similarity
 from gnnrp.runtime import json_files
 from gnnrp.studies import presets, tables
 from gnnrp.studies import rp as rp_study
@@ -32,7 +34,7 @@ def world():
 
 def run(S, targets, split, **settings):
     settings = {"step_size": 0.1, "num_steps": 3, "metric": metrics.accuracy} | settings
-    return residual.run(S, targets, split, **settings)
+    return generators.run(S, targets, split, **settings)
 
 
 @pytest.mark.parametrize("wrong", ["array", "scipy", None])
@@ -40,17 +42,19 @@ def test_a_similarity_that_is_no_map_is_named_with_the_remedy(world, wrong):
     A = world[0]
     S = {"array": A, "scipy": scipy.sparse.csr_array(A), None: None}[wrong]
     with pytest.raises(TypeError, match=r"map V -> S V.*similarity\.Dense"):
-        unchecked(maps.as_pytree, S)
+        unchecked(linear_maps.as_pytree, S)
 
 
 @pytest.mark.parametrize("name", ["metric", "residual_fn"])
-def test_a_name_where_a_function_belongs_is_named(world, name):
+def test_a_name_where_a_function_belongs_is_named(world, name, monkeypatch):
     A, targets, split = world
     settings = {"step_sizes": [0.1], "num_steps": 3, "metric": metrics.accuracy}
     settings[name] = "accuracy"
+    settings["method"] = "iterate"
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users have it
     S = similarity.Dense(jnp.asarray(A))
     with pytest.raises(TypeError, match=f"{name} must be a function"):
-        unchecked(residual.run_all, S, targets, split, **settings)
+        generators.run(S, targets, split, **settings)
 
 
 def test_training_nodes_without_any_known_target_are_refused(world):
@@ -71,7 +75,7 @@ def test_no_split_is_refused(world):
 def test_columns_that_do_not_exist_are_refused(world, index):
     S = similarity.Dense(jnp.asarray(world[0]))
     with pytest.raises(ValueError, match=f"index: node {index[-1]} is not one of {N}"):
-        maps.columns(S, np.array(index), N)
+        linear_maps.columns(S, np.array(index), N)
 
 
 @pytest.mark.parametrize("step_size", [-1.0, 0.0, np.nan, np.inf])

@@ -10,6 +10,7 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import generators
 import jax
 import jax.numpy as jnp
 import miniatures
@@ -20,7 +21,7 @@ from gnnrp import graph, metrics, sparse
 from gnnrp.datasets import ogb
 from gnnrp.kernels import alignment, gntk
 from gnnrp.kernels.gntk import local
-from gnnrp.propagation import label, residual, similarity
+from gnnrp.propagation import label, similarity
 from gnnrp.runtime import memory
 from gnnrp.types import Split
 
@@ -119,7 +120,7 @@ def test_kind_7_evidence_adds_up_and_is_not_clipped():
     seeds = label.seeds(jnp.asarray(targets), jnp.asarray(train))
     by_labels = label.propagate(matrix, seeds, num_iterations=1)
     nobody = np.zeros(9, bool)
-    by_residuals = residual.run(
+    by_residuals = generators.run(
         similarity.Power(matrix, 1),
         targets,
         Split(train, nobody, nobody),
@@ -144,7 +145,7 @@ def test_kind_8_labels_of_other_nodes_do_not_leak_into_the_run(method):
     other[~train] = targets[4:][rng.permutation(8)]
     assert (other != targets).any()
     one, two = (
-        residual.run(
+        generators.run(
             similarity.Power(matrix, 2),
             each,
             Split(train, nobody, node >= 4),

@@ -14,7 +14,7 @@ from gnnrp.kernels import alignment, features, gntk
 from gnnrp.kernels.features import low_rank
 from gnnrp.kernels.ntk import empirical, stochastic
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import label, losses, methods, residual, similarity, sweep
+from gnnrp.propagation import label, losses, similarity, solvers
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import presets
@@ -46,7 +46,7 @@ def run(**settings):
         "metric": metrics.accuracy,
         "split": split(),
     } | settings
-    return residual.run(S, generators.targets(0), **arguments)
+    return generators.run(S, generators.targets(0), **arguments)
 
 
 def fit(**settings):
@@ -100,7 +100,7 @@ def feature_kernels():
 
 
 DRIVERS = {
-    **{f"run, {name}": lambda name=name: run(method=name) for name in methods.METHODS},
+    **{f"run, {name}": lambda name=name: run(method=name) for name in solvers.NAMES},
     "run without validation": lambda: run(split=split(val=False)),
     "run, roc_auc": lambda: run(metric=metrics.by_name("roc_auc")),
     "run, softmax": lambda: run(residual_fn=losses.softmax),
@@ -108,7 +108,7 @@ DRIVERS = {
     "fit": fit,
     "fit by validation": lambda: fit(power=None, step_size=None, num_steps=None),
     "fit, kernel": lambda: fit(loss="softmax"),
-    "sweep": lambda: sweep.run(
+    "sweep": lambda: generators.sweep_of(
         world(),
         generators.targets(0),
         split(),

@@ -3,6 +3,7 @@
 Each is refused in one line that names the value and the remedy, before any product.
 """
 
+import generators
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -22,15 +23,7 @@ from gnnrp.kernels.features import low_rank
 from gnnrp.kernels.gntk import activations, blocked, closed_forms, inductive, local
 from gnnrp.kernels.ntk import empirical, stochastic, structured
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import (
-    exact,
-    label,
-    maps,
-    regression,
-    residual,
-    similarity,
-    sweep,
-)
+from gnnrp.propagation import exact, label, linear_maps, regression, similarity, sweep
 from gnnrp.runtime import memory
 from gnnrp.studies import baselines, presets
 from gnnrp.studies import gntk as gntk_study
@@ -64,11 +57,13 @@ PLAIN = presets.RPSettings(num_steps=1)
 
 def run(similarity=S, targets=Y, split=PARTS, **more):
     given = {"step_size": 0.5, "num_steps": 2, "metric": metrics.accuracy} | more
-    return residual.run(similarity, targets, split, **given)
+    return generators.run(similarity, targets, split, **given)
 
 
 def swept(adjacency=M, split=PARTS, **more):
-    return sweep.run(adjacency, Y, split, **({"metric": metrics.accuracy} | more))
+    return generators.sweep_of(
+        adjacency, Y, split, **({"metric": metrics.accuracy} | more)
+    )
 
 
 def trained(rule=RULE, data=DATA, key=KEY, **more):
@@ -84,8 +79,7 @@ def fitted(graph=EDGES, labels=(0, 1, *[-1] * 10), **more):
 
 
 NUMBERS = {  # a number each, and what is none
-    "step size of a run": lambda x: run(step_size=x),
-    "step sizes of a run": lambda x: residual.run_all(
+    "step sizes of a run": lambda x: generators.run(
         S, Y, PARTS, step_sizes=[x], num_steps=1, metric=metrics.accuracy
     ),
     "step sizes of a sweep": lambda x: swept(step_sizes=[x]),
@@ -136,7 +130,7 @@ COUNTS = {  # a whole number each
     "powers of a sweep": lambda x: swept(powers=[x]),
     "hops": lambda x: sparse.propagate(M, lambda new, *_: new, jnp.ones(N), x),
     "products": lambda x: label.limit(M, Y, alpha=0.5, max_iterations=x),
-    "columns": lambda x: maps.columns(S, [0], x),
+    "columns": lambda x: linear_maps.columns(S, [0], x),
     "parts": lambda x: partitioning.balanced(A, x),
     "depth": lambda x: gntk.gcn(M, GRAM, gntk.Network(x)),
     "hops of a kernel": lambda x: closed_forms.linear(M, GRAM, num_hops=x),
@@ -258,9 +252,9 @@ ROWS = [
         ["the train mask", "int64", "np.isin"],
     ),
     (lambda: run(split=PARTS._replace(val=NODE > 2)), ValueError, ["node 3", "both"]),
-    (lambda: run(callback="bar"), TypeError, ["callback", "'bar'"]),
-    (lambda: run(made_with="x"), TypeError, ["made_with", "dict"]),
-    (lambda: run(max_bytes="8GB"), TypeError, ["memory.parse"]),
+    (lambda: run(progress="bar"), TypeError, ["progress", "'bar'"]),
+    (lambda: run(metadata="x"), TypeError, ["metadata", "dict"]),
+    (lambda: run(max_bytes="8GB"), ValueError, ["max_bytes", "'8GB'"]),
     (lambda: run(initial="x"), TypeError, ["initial", REALS]),
     (lambda: run(initial=Y * 1j), TypeError, ["initial", "complex128"]),
     (lambda: run(similarity.Power), TypeError, ["map V -> S V", "Power"]),
@@ -276,15 +270,15 @@ ROWS = [
     (lambda: similarity.Restart(M, 2, 1.5)(Y), ValueError, ["alpha", "1.5"]),
     (lambda: run(similarity.LazyWalk(M, 2, jnp.array(5.0))), ValueError, ["alpha"]),
     (lambda: swept(powers=3), ValueError, ["powers must be a list", "got 3"]),
-    (lambda: swept(step_sizes=[]), ValueError, ["step_sizes", "empty"]),
-    (lambda: swept(step_sizes="0.5"), ValueError, ["must be a list", "'0.5'"]),
-    (lambda: swept(make_similarity="power"), TypeError, ["make_similarity", "'power'"]),
+    (lambda: swept(step_sizes=[]), ValueError, ["step_size", "empty"]),
+    (lambda: swept(step_sizes="0.5"), ValueError, ["must be a number", "'0.5'"]),
+    (lambda: swept({1: "power"}), TypeError, ["map V -> S V", "str"]),
     (lambda: swept(np.eye(N)), TypeError, [MAP, "similarity.Dense"]),
     (lambda: swept(split=PARTS.train), TypeError, ["three masks"]),
     (lambda: sweep.winner(None), TypeError, ["Table", "sweep.run"]),
     (lambda: sweep.winner(sweep.Table(*[X[:0, 0]] * 8)), ValueError, ["no row"]),
-    (lambda: maps.columns(S, PARTS.train, N), ValueError, ["np.flatnonzero"]),
-    (lambda: maps.on_support(S, NODE[:2]), TypeError, ["boolean"]),
+    (lambda: linear_maps.columns(S, PARTS.train, N), ValueError, ["np.flatnonzero"]),
+    (lambda: linear_maps.restrict(S, NODE[:2]), TypeError, ["boolean"]),
     (
         lambda: baselines.run(M, Y, PARTS[:2], metric=metrics.accuracy, with_plain=0),
         TypeError,

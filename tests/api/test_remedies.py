@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import ResidualPropagation, datasets, estimator, graph, sparse
+from gnnrp import ResidualPropagation, datasets, estimator, graph, propagation, sparse
 from gnnrp.commands import flags
 from gnnrp.estimator import OnGraph
 from gnnrp.kernels import features, homophily
-from gnnrp.propagation import residual, sweep
+from gnnrp.propagation import sweep
 from gnnrp.studies import rp as rp_study
 
 PACKAGE = Path(__file__).parents[2] / "gnnrp"
@@ -152,7 +152,7 @@ FUNCTIONS = [
     for name, function in inspect.getmembers(module, inspect.isfunction)
     if not name.startswith("_") and key_of(function) in definitions()
 ]
-FUNCTIONS += [residual.run, residual.run_all, sweep.run, features.build]
+FUNCTIONS += [propagation.run, sweep.run, features.build]
 MADE = inspect.signature(ResidualPropagation).parameters
 METHODS = [
     (kind, name, inspect.signature(kind).parameters)

@@ -22,19 +22,15 @@ from gnnrp.kernels.gntk import activations, blocked, local
 from gnnrp.kernels.ntk import empirical, stochastic, structured
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import (
-    _curves,
-    _iterated,
-    _lanczos,
-    _nodes,
+    Steps,
     krylov,
     label,
+    linear_maps,
     losses,
-    maps,
-    residual,
     similarity,
-    sweep,
+    solvers,
 )
-from gnnrp.propagation import methods as method_choice
+from gnnrp.propagation.solvers import _closed_forms, _lanczos, _node_positions, iterate
 from gnnrp.runtime import tracing
 from gnnrp.studies import baselines
 from gnnrp.types import Layer
@@ -142,7 +138,7 @@ STATES: list[Make] = [
 def run(S=None, **settings):
     defaults = {"step_size": 0.5, "num_steps": 9, "metric": metrics.accuracy}
     S = similarity.Power(A, 2) if S is None else S
-    return residual.run(S, TARGETS, SPLIT, **(defaults | settings))
+    return generators.run(S, TARGETS, SPLIT, **(defaults | settings))
 
 
 def mix(factor, v):
@@ -201,10 +197,9 @@ def network(apply_fn):
 def space(S):
     basis = krylov.build(
         S,
-        _nodes.InPlace(jnp.asarray(SPLIT.train)[None]),
+        _node_positions.InPlace(jnp.asarray(SPLIT.train)[None]),
         jnp.asarray(np.where(SPLIT.train, 1.0, 0)[None, None]),
-        step_sizes=[0.5],
-        num_steps=5,
+        Steps(0.5, 5),
     )
     return basis.eigenvalues
 
@@ -235,13 +230,7 @@ DRIVERS = {
     "sweep, adjacency": Driver(
         lambda factor, v: factor * A(v), lambda f: swept(adjacency=f).val
     ),
-    "sweep, similarity": Driver(
-        times,
-        lambda f: (
-            swept(make_similarity=lambda *_: similarity.LazyWalk(A, 2, f(0.4))).val
-        ),
-    ),
-    "columns": Driver(mix, lambda f: maps.columns(f, np.arange(3), N)),
+    "columns": Driver(mix, lambda f: linear_maps.columns(f, np.arange(3), N)),
     "krylov.build": Driver(mix, space),
     "label.propagate": Driver(mix, lambda f: label.propagate(f, Y, num_iterations=2)),
     "label.limit": Driver(times, lambda f: label.limit(f, Y, alpha=0.3)),
@@ -327,7 +316,9 @@ DRIVERS = {
 def swept(adjacency=A, **settings):
     defaults = {"metric": metrics_of_distance, "method": "iterate"}
     grid = {"powers": [1], "step_sizes": [0.5], "num_steps": 5}
-    return sweep.run(adjacency, TARGETS, SPLIT, **(grid | defaults | settings))
+    return generators.sweep_of(
+        adjacency, TARGETS, SPLIT, **(grid | defaults | settings)
+    )
 
 
 def metrics_of_distance(*args):
@@ -395,9 +386,9 @@ def test_a_kernel_evaluates_its_function_as_it_is_now():
     np.testing.assert_allclose(first, 1 + FEATURES @ FEATURES.T, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", method_choice.METHODS[1:])
+@pytest.mark.parametrize("method", solvers.NAMES[1:])
 def test_functions_of_the_package_and_pytrees_keep_their_compilation(method):
-    drivers = (_iterated._advance, _curves._metric_of_chunks, _lanczos._send)
+    drivers = (iterate._advance, _closed_forms._metric_of_chunks, _lanczos._multiply)
 
     def sizes():
         return [driver._jitted._cache_size() for driver in drivers]
@@ -429,13 +420,13 @@ def counted(core):
     return function, traces
 
 
-@pytest.mark.parametrize("method", method_choice.METHODS[1:])
+@pytest.mark.parametrize("method", solvers.NAMES[1:])
 def test_one_call_traces_a_metric_once_for_all_step_sizes_and_splits(method):
     splits = generators.splits(0, ((6, 4, 3), (6, 4, 3)))
 
     def traces_of(step_sizes):
         metric, traces = counted(score)
-        residual.run_all(
+        generators.run(
             similarity.Power(A, 2),
             TARGETS,
             splits,
@@ -460,7 +451,7 @@ def test_a_sweep_traces_a_metric_once_for_all_powers():
 
 def test_columns_trace_a_map_once_for_all_blocks():
     S, traces = counted(mix)
-    maps.columns(S, np.arange(6), N, max_bytes=8 * N * 2)
+    linear_maps.columns(S, np.arange(6), N, max_bytes=8 * N * 2)
     assert len(traces) == 1
 
 
@@ -468,7 +459,7 @@ class Token:
     """An object that only a function refers to."""
 
 
-@pytest.mark.parametrize("method", method_choice.METHODS[1:])
+@pytest.mark.parametrize("method", solvers.NAMES[1:])
 def test_a_run_keeps_nothing_of_the_functions_that_it_was_given(method):
     tokens = []
 

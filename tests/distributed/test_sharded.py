@@ -64,13 +64,13 @@ for method in ("iterate", "krylov"):
         settings = dict(
             step_sizes=[0.5, 1.0], num_steps=50, metric=metrics.accuracy, method=method
         )
-        one = residual.run_all(
+        one = generators.run(
             similarity.Power(sparse.prepare(A), 4), targets, split,
             initial=initial, **settings,
         )
         if initial is not None:
             initial = sharded.spread(layout, initial, mesh)
-        four = residual.run_all(
+        four = generators.run(
             similarity.Power(m, 4), placed, shared, initial=initial, **settings
         )
         rows = [np.asarray(each.predictions)[:, layout.place] for each in four]
@@ -88,7 +88,7 @@ def refused(**change):
         step_size=1.0, num_steps=5, metric=metrics.accuracy,
     )
     try:
-        residual.run(**asked | change)
+        generators.run(**asked | change)
     except (ValueError, TypeError) as error:
         return str(error)
 

@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV, ParameterGrid, cross_val_score
 from gnnrp import ResidualPropagation, metrics
 from gnnrp.estimator import NotFittedError, OnGraph, _selection
 from gnnrp.kernels import features as feature_kernels
-from gnnrp.propagation import losses, residual, similarity, sweep
+from gnnrp.propagation import losses, similarity, sweep
 from gnnrp.types import Split
 
 N, C = generators.N, generators.C
@@ -103,7 +103,7 @@ def fixed(**more):
 
 
 def run(flow, split, *, num_steps=9, step_size=0.5, **more):
-    return residual.run(
+    return generators.run(
         flow,
         generators.targets(0),
         split,
@@ -129,7 +129,7 @@ def test_with_all_settings_given_it_is_all_steps_of_residual_run():
     assert np.array_equal(model.labels_, expected.predictions.argmax(axis=1))
     assert (model.power_, model.step_size_, model.best_step_) == (3, 0.5, 9)
     assert model.val_score_ is None
-    assert model.report_.method == expected.report.method
+    assert model.report_.method == expected.report.solver
 
 
 @GROWS
@@ -346,7 +346,7 @@ def test_the_choice_with_an_initial_of_zero_is_that_without(monkeypatch):
 
 
 def swept(train, val, **grid):
-    table = sweep.run(
+    table = generators.sweep_of(
         generators.adjacency(0),
         generators.targets(0),
         Split(train, val, NONE),

@@ -14,7 +14,7 @@ import pytest
 from experiments import published
 from gnnrp import datasets
 from gnnrp.kernels import features, generalization
-from gnnrp.propagation import exact, label, maps, similarity, sweep
+from gnnrp.propagation import exact, label, linear_maps, similarity, sweep
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
 
@@ -30,7 +30,7 @@ def test_the_published_step_size_needs_the_kernel_to_be_normalized():
     bounds = []
     for normalized in (True, False):
         kernel = features.build(x, "gaussian", gamma=0.1, normalized=normalized)
-        factors = exact.factorize(maps.columns(kernel, train, 60), train)
+        factors = exact.factorize(linear_maps.columns(kernel, train, 60), train)
         bounds.append(2 / factors.eigenvalues[-1])
     assert bounds[0] > 1 > bounds[1]  # η = 1
     assert bounds[0] > 40 * bounds[1]

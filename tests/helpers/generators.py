@@ -6,16 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import references
 
-from gnnrp import graph, sparse
+from gnnrp import graph, propagation, sparse
 from gnnrp.kernels import features
-from gnnrp.propagation import similarity
+from gnnrp.propagation import losses, similarity, solvers, sweep
+from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap, Split
 
 N, E, C = 14, 22, 3  # nodes, undirected edges, classes: equal shapes share one trace
@@ -63,6 +64,44 @@ def splits(seed: int, sizes: tuple[tuple[int, int, int], ...], n: int = N) -> Sp
     """Return one split for each triple of sizes, masks (s, n)."""
     each = [split(seed + 10 * i, n, size) for i, size in enumerate(sizes)]
     return Split(*(np.stack(masks) for masks in zip(*each, strict=True)))
+
+
+def run(similarity, targets, split, *, metric, initial=None, **settings) -> Any:
+    """Run RP with settings by name, as tables of tests list them.
+
+    ``step_sizes`` gives a list of trajectories, ``step_size`` one; ``method`` is the
+    name of a solver, or a solver.
+    """
+    several = settings.pop("step_sizes", None)
+    step_size = settings.pop("step_size") if several is None else list(several)
+    steps = propagation.Steps(step_size, settings.pop("num_steps"))
+    choices = choices_of(settings)
+    return propagation.run(
+        similarity, targets, split, steps, metric=metric, initial=initial, **choices
+    )
+
+
+def sweep_of(S, targets, split, *, metric, **settings) -> sweep.Table:
+    """Run a sweep over powers of an adjacency, or over similarities, likewise."""
+    powers = settings.pop("powers", sweep.POWERS)
+    S = S if isinstance(S, dict) else sweep.powers(S, powers)
+    step_sizes = settings.pop("step_sizes", sweep.STEP_SIZES)
+    steps = propagation.Steps(step_sizes, settings.pop("num_steps", 100))
+    return sweep.run(S, targets, split, steps, metric=metric, **choices_of(settings))
+
+
+def choices_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return solver, selection and options of settings by name."""
+    solver = settings.pop("method", "auto")
+    if isinstance(solver, str):
+        loss = settings.pop("residual_fn", losses.squared)
+        solver = solvers.by_name(solver, loss)
+    rule, patience = settings.pop("select", "first"), settings.pop("patience", None)
+    selection = propagation.Selection(rule=rule, patience=patience)
+    callback = settings.pop("callback", None)
+    if callback is not None:
+        settings["progress"] = lambda _, done, total: callback(done, total)
+    return {"solver": solver, "selection": selection, "options": Options(**settings)}
 
 
 def positive_definite(seed: int, size: int = N) -> np.ndarray:
@@ -167,6 +206,13 @@ SIMILARITIES: dict[str, Case] = {
         symmetric=False,
     ),
 }
+
+SOLVERS = {
+    "iterate": propagation.Iterate(),
+    "exact": propagation.Exact(),
+    "krylov": propagation.Krylov(),
+}
+every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=list(SOLVERS))
 
 every_similarity = pytest.mark.parametrize(
     "case", SIMILARITIES.values(), ids=list(SIMILARITIES)

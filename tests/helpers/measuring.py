@@ -19,14 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import graph, metrics, sparse
+from gnnrp import graph, metrics, propagation, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features
 from gnnrp.kernels.features import low_rank
 from gnnrp.kernels.ntk import structured
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import _lanczos, methods, residual, similarity
+from gnnrp.propagation import Steps, krylov, label, similarity, solvers
 from gnnrp.propagation.problem import make_problem
+from gnnrp.propagation.sizes import sizes_of
+from gnnrp.propagation.solvers import _lanczos
 from gnnrp.runtime import memory, peaks
 from gnnrp.studies import baselines
 from gnnrp.studies import gntk as gntk_study
@@ -65,23 +67,24 @@ def rp(
     S = similarity.Power(matrix, 2)
 
     def run() -> Any:
-        return residual.run_all(
+        return propagation.run(
             S,
             targets,
             split,
-            step_sizes=[0.1] * num_step_sizes,
-            num_steps=num_steps,
+            Steps([0.1] * num_step_sizes, num_steps),
             metric=metrics.accuracy,
-            method=method,
+            solver=solvers.by_name(method),
         )
 
     def estimate(found: Any) -> int:
         problem = make_problem(targets, split)
-        size = methods.sizes_of(S, problem, num_steps, num_step_sizes)
+        size = sizes_of(problem, S, Steps([0.1] * num_step_sizes, num_steps))
         if method != "krylov":
-            return methods.peak(method, size)
-        vectors = found[0].report.columns // (size.num_splits * size.num_classes)
-        return peaks.krylov(size, min(m for m in _lanczos.CAPACITIES if m >= vectors))
+            return solvers.by_name(method).cost(size).num_bytes
+        vectors = found[0].report.num_columns // (size.num_splits * size.num_classes)
+        return krylov.peak_bytes(
+            size, min(m for m in _lanczos.CAPACITIES if m >= vectors)
+        )
 
     return Case(run, estimate)
 
@@ -95,8 +98,8 @@ def lines(*sizes: int) -> Case:
         )
 
     def estimate(_: Any) -> int:
-        size = methods.sizes_of(matrix, make_problem(targets, split), 1, 1)
-        return peaks.label_propagation(size._replace(num_entries=0))
+        size = sizes_of(make_problem(targets, split), matrix, Steps(1.0, 1))
+        return label.limit_bytes(size._replace(num_entries=0))
 
     return Case(run, estimate)
 

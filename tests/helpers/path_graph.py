@@ -1,11 +1,12 @@
 """A path of six nodes whose ends are labeled, and fits and runs on it."""
 
+import generators
 import jaxtyping
 import numpy as np
 import pytest
 
 from gnnrp import ResidualPropagation, graph, metrics, sparse
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import similarity
 from gnnrp.types import Split
 
 PATH = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
@@ -32,6 +33,6 @@ def fit(graph=PATH, labels=LABELS, *more, kernel=None, **others):
 
 
 def run(targets=Y, split=SPLIT, **more):
-    return residual.run(
+    return generators.run(
         S, targets, split, step_size=0.5, num_steps=2, metric=metrics.accuracy, **more
     )

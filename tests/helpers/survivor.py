@@ -17,10 +17,10 @@ import optax
 
 from experiments import runner
 from experiments.paper import table4_homophilic
-from gnnrp import datasets, graph, metrics, sparse
+from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import sbm
 from gnnrp.models import gnn, training
-from gnnrp.propagation import residual, similarity, sweep
+from gnnrp.propagation import Steps, similarity, solvers, sweep
 from gnnrp.runtime import atomic_files
 from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
@@ -45,32 +45,30 @@ def slowly(name):
 
 
 def rp(method, num_steps, folder):
-    found = residual.run(
+    found = propagation.run(
         similarity.Power(A, 2),
         Y,
         SPLITS,
-        step_size=0.5,
-        num_steps=num_steps,
+        Steps(0.5, num_steps),
         metric=metrics.accuracy,
-        method=method,
-        folder=folder,
-        checkpoint_seconds=0,
-        callback=slowly(folder.name),
+        solver=solvers.by_name(method),
+        options=Options(
+            folder=folder, checkpoint_seconds=0, progress=slowly(folder.name)
+        ),
     )
     return {name: getattr(found, name) for name in found._fields[:-1]}
 
 
 def grid(folder):
     table = sweep.run(
-        A,
+        sweep.powers(A, (1, 2, 3, 4, 5, 6)),
         Y,
         DATA.splits,
-        powers=(1, 2, 3, 4, 5, 6),
-        num_steps=50,
+        Steps(sweep.STEP_SIZES, 50),
         metric=metrics.accuracy,
-        folder=folder,
-        checkpoint_seconds=0,
-        callback=slowly(folder.name),
+        options=Options(
+            folder=folder, checkpoint_seconds=0, progress=slowly(folder.name)
+        ),
     )
     return table._asdict()
 

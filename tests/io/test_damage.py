@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import generators
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -18,7 +19,7 @@ from generators import adjacency, split, splits, targets
 from gnnrp import metrics
 from gnnrp.datasets import sbm
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import residual, similarity, sweep
+from gnnrp.propagation import similarity
 from gnnrp.runtime import _orbax, atomic_files, checkpoints
 from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
@@ -41,7 +42,7 @@ def stopping(after):
 
 
 def propagated(method, num_train, calls, folder):
-    residual.run_all(
+    generators.run(
         similarity.Power(adjacency(0), 2),
         targets(0),
         splits(0, ((num_train, 3, 2),) * 3),
@@ -56,7 +57,7 @@ def propagated(method, num_train, calls, folder):
 
 
 def swept(folder):
-    sweep.run(
+    generators.sweep_of(
         adjacency(0),
         targets(0),
         split(0),

@@ -12,22 +12,23 @@ import time
 import numpy as np
 import pytest
 
-from gnnrp import cli, datasets, graph, metrics, sparse
+from gnnrp import cli, datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import sbm
 from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed import multihost, partitioning, shards
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import Steps, similarity, solvers
 
 COLLECT = """
 import sys, jax, numpy as np, scipy.sparse
 from pathlib import Path
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
-from gnnrp import metrics, sparse
+from gnnrp import metrics, propagation, sparse
 from gnnrp.distributed import shards
 from gnnrp.kernels import gntk
 from gnnrp.kernels.gntk import blocked
-from gnnrp.propagation import residual, similarity
+from gnnrp import propagation
+from gnnrp.propagation import Steps, similarity, solvers
 
 jax.config.update("jax_enable_x64", True)
 folder, port, host = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -37,9 +38,9 @@ held = len(found.targets.addressable_shards), found.targets.is_fully_addressable
 assert held == (1, False)
 arrays = {}
 for method in ("iterate", "krylov"):
-    run = residual.run(
-        similarity.Power(found.matrix, 3), found.targets, found.splits,
-        step_size=0.5, num_steps=40, metric=metrics.accuracy, method=method,
+    run = propagation.run(
+        similarity.Power(found.matrix, 3), found.targets, found.splits, Steps(0.5, 40),
+        metric=metrics.accuracy, solver=solvers.by_name(method),
     )
     assert not run.predictions.is_fully_addressable
     shard = run.predictions.addressable_shards[0]
@@ -122,14 +123,13 @@ def test_two_processes_find_what_one_does_and_hold_half_of_it(data, tmp_path):
         assert process.returncode == 0, errors
     A = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     for method in ("iterate", "krylov"):
-        one = residual.run(
+        one = propagation.run(
             similarity.Power(A, 3),
             datasets.targets(data),
             data.splits,
-            step_size=0.5,
-            num_steps=40,
+            Steps(0.5, 40),
             metric=metrics.accuracy,
-            method=method,
+            solver=solvers.by_name(method),
         )
         nodes = []
         for host in (0, 1):

@@ -1,19 +1,20 @@
 """A run that diverges says at which step, in which column, and what step is safe."""
 
+import generators
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from generators import N, positive_definite, splits, targets
 
 from gnnrp import metrics
-from gnnrp.propagation import _report, losses, residual, similarity
+from gnnrp.propagation import convergence, losses, similarity
 
 METHODS = pytest.mark.parametrize("method", ["exact", "krylov", "iterate"])
 SPLITS = splits(0, ((6, 4, 3),) * 2)
 
 
 def run(S, method, step_size, *, num_steps=60, **more):
-    return residual.run(
+    return generators.run(
         similarity.Dense(jnp.asarray(S)),
         targets(0),
         SPLITS,
@@ -81,17 +82,24 @@ def test_no_step_size_is_safe_where_an_eigenvalue_is_negative(method):
 
 def test_the_ends_of_the_spectrum_are_found():
     S = positive_definite(0) - 0.9 * np.eye(N)
-    found = _report.ends(similarity.Dense(jnp.asarray(S)), jnp.asarray(SPLITS.train))
+    found = convergence.spectrum_ends(
+        similarity.Dense(jnp.asarray(S)), jnp.asarray(SPLITS.train)
+    )
     for split, X in enumerate(SPLITS.train):
         both = np.linalg.eigvalsh(S[X][:, X])[[0, -1]]
         np.testing.assert_allclose(np.sort(found[:, split]), both, rtol=1e-3)
 
 
+def bound(residual_fn):
+    curvature = losses.max_curvature(residual_fn)
+    return convergence.safe_step_size(SPECTRUM, 9.0, curvature)
+
+
 def test_losses_of_flatter_slope_bear_larger_steps():
-    assert _report._safe(SPECTRUM, losses.squared, 9.0)[0] == 1
-    assert _report._safe(SPECTRUM, losses.softmax, 9.0)[0] == 2
-    assert _report._safe(SPECTRUM, losses.sigmoid, 9.0)[0] == 4
-    unknown, why = _report._safe(SPECTRUM, losses.absolute, 9.0)
+    assert bound(losses.squared)[0] == 1
+    assert bound(losses.softmax)[0] == 2
+    assert bound(losses.sigmoid)[0] == 4
+    unknown, why = bound(losses.absolute)
     assert np.isnan(unknown)
     assert why == "no step size is known to be safe for this loss"
 
@@ -102,7 +110,7 @@ def test_iterated_steps_stop_where_no_residual_comes_back():
     assert told.num_steps < 300
     assert told.diverged.all()
     # One of two step sizes that is calm goes on, and the other with it.
-    calm, wild = residual.run_all(
+    calm, wild = generators.run(
         similarity.Dense(jnp.asarray(S)),
         targets(0),
         SPLITS,
@@ -119,5 +127,5 @@ def test_iterated_steps_stop_where_no_residual_comes_back():
 
 def test_a_residual_that_comes_back_has_not_diverged():
     norms = np.array([[1.0, 2.0, 0.5], [1.0, 0.5, 2.0], [1.0, 2.0, np.nan], [0, 0, 0]])
-    assert _report.grown(norms).tolist() == [0, 2, 1, 0]
-    assert _report.grown(np.full((1, 3), np.nan)).tolist() == [1]
+    assert convergence.divergence_steps(norms).tolist() == [0, 2, 1, 0]
+    assert convergence.divergence_steps(np.full((1, 3), np.nan)).tolist() == [1]

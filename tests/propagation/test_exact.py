@@ -8,7 +8,7 @@ import references
 import scipy.linalg
 
 from gnnrp import graph, metrics, sparse
-from gnnrp.propagation import exact, maps, methods, residual, similarity
+from gnnrp.propagation import exact, linear_maps, similarity, solvers
 from gnnrp.types import Split
 
 seeds = pytest.mark.parametrize("seed", range(3))
@@ -446,10 +446,10 @@ def test_nearly_singular_kernel_gives_the_pseudo_inverse_limit():
     np.testing.assert_allclose(found, [[0.5], [0.5]], rtol=1e-14)
 
 
-@pytest.mark.parametrize("method", methods.METHODS)
+@pytest.mark.parametrize("method", solvers.NAMES)
 def test_nearly_singular_kernel_gives_the_pseudo_inverse_limit_in_a_run(method):
     nobody = np.zeros(2, bool)
-    found = residual.run(
+    found = generators.run(
         similarity.Dense(jnp.ones((2, 2))),
         np.array([[1.0], [0.0]]),
         Split(~nobody, nobody, nobody),
@@ -473,7 +473,7 @@ def bipartite(power):
 @pytest.mark.parametrize("step_size", [1e-3, 0.1, 1.0, 1.9])
 def test_odd_powers_on_a_bipartite_graph_diverge_for_every_step_size(power, step_size):
     S, targets = bipartite(power)
-    factors = exact.factorize(maps.columns(S, np.arange(6), 6), np.arange(6))
+    factors = exact.factorize(linear_maps.columns(S, np.arange(6), 6), np.arange(6))
     found = exact.convergence(factors, targets, step_size=step_size)
     assert found.smallest == pytest.approx(-(0.5**power), abs=1e-14)
     assert not found.residual_converges
@@ -485,19 +485,19 @@ def test_odd_powers_on_a_bipartite_graph_diverge_for_every_step_size(power, step
 
 def test_even_power_on_a_bipartite_graph_converges():
     S, targets = bipartite(2)
-    factors = exact.factorize(maps.columns(S, np.arange(6), 6), np.arange(6))
+    factors = exact.factorize(linear_maps.columns(S, np.arange(6), 6), np.arange(6))
     found = exact.convergence(factors, targets, step_size=1.0)
     assert found.definiteness == "positive definite"
     assert found.predictions_converge
     assert_close(exact.limit(factors, targets), targets)
 
 
-@pytest.mark.parametrize("method", methods.METHODS)
+@pytest.mark.parametrize("method", solvers.NAMES)
 @pytest.mark.parametrize("power", [1, 2])
 def test_a_run_says_diverged_with_the_spectrum_and_does_not_raise(method, power):
     S, targets = bipartite(power)
     nobody = np.zeros(6, bool)
-    found = residual.run(
+    found = generators.run(
         S,
         targets,
         Split(~nobody, nobody, nobody),

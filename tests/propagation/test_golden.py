@@ -11,7 +11,7 @@ import scipy.sparse
 
 from gnnrp import graph, sparse
 from gnnrp.kernels import features
-from gnnrp.propagation import exact, label, losses, maps, residual, similarity
+from gnnrp.propagation import exact, label, linear_maps, losses, residual, similarity
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -79,7 +79,7 @@ def by_steps(S, targets, train_mask, *, step_size, steps, residual_fn=losses.squ
 def by_eigenvectors(S, targets, train_mask, *, step_size, steps):
     """Return {t: F_t} from ``exact``."""
     train = np.flatnonzero(train_mask)
-    columns = maps.columns(S, train, len(targets))
+    columns = linear_maps.columns(S, train, len(targets))
     found = exact.trajectory(
         exact.factorize(columns, train),
         targets[train],
@@ -197,11 +197,11 @@ each_walk = pytest.mark.parametrize(
 def test_generalized_similarity_is_the_golden_one(case):
     every = np.arange(5)
     S = generalized(case)
-    assert_golden(maps.columns(S, every, 5), case["S"])
+    assert_golden(linear_maps.columns(S, every, 5), case["S"])
     if case["alpha_lazy"] == 1:  # a walk that never rests is a power
         power = similarity.Power(S.outer.adjacency, case["k"])
         S = similarity.Sandwich(power, S.inner)
-        assert_golden(maps.columns(S, every, 5), case["S"])
+        assert_golden(linear_maps.columns(S, every, 5), case["S"])
 
 
 def test_gaussian_kernels_are_the_golden_ones():
@@ -250,7 +250,7 @@ def test_probability_kernel_with_reweighted_residual_is_the_golden_one():
     y[train, 0] = LOSSES["cases"][0]["Y_train"]
     Theta = similarity.Dense(jnp.asarray(np.array(LOSSES["Theta"])))
     S = similarity.Probability(Theta, jax.nn.sigmoid(f))
-    assert_golden(maps.columns(S, np.arange(5), 5), check["Theta_prob"])
+    assert_golden(linear_maps.columns(S, np.arange(5), 5), check["Theta_prob"])
     R = losses.sigmoid(jnp.asarray(y), f)
     assert_golden(R[train, 0], check["R_train"])
     c = losses.reweighted(jnp.asarray(y), f)

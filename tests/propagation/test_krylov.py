@@ -7,7 +7,9 @@ import pytest
 import references
 
 from gnnrp.kernels import features
-from gnnrp.propagation import _nodes, exact, krylov, similarity
+from gnnrp.propagation import Steps, exact, krylov, similarity
+from gnnrp.propagation.solvers import _node_positions
+from gnnrp.runtime.options import Options
 
 seeds = pytest.mark.parametrize("seed", range(3))
 N, SIZES = 24, ((12, 5, 4), (9, 3, 3), (7, 8, 2))  # splits of unequal size
@@ -19,16 +21,16 @@ def split_of(seed, sizes=SIZES):
 
 def build(S, targets, train, **settings):
     """Return the basis of each split for the targets as R_0, and where nodes stand."""
-    rest = _nodes.padded_index(~train)
-    places = _nodes.indexed(train, rest)
+    rest = _node_positions.padded_index(~train)
+    places = _node_positions.index_nodes(train, rest)
     start = np.where(train[:, :, None], targets, 0)
     padded = np.pad(start, [(0, 0), (0, 1), (0, 0)])
     rows = np.take_along_axis(padded, places.train[:, :, None], axis=1)
     residual = jnp.asarray(np.swapaxes(rows, 1, 2))
     if not callable(S):
         S = similarity.Dense(jnp.asarray(S))
-    settings["step_sizes"] = [settings.pop("step_size")]
-    return krylov.build(S, places, residual, **settings), places
+    steps = Steps(settings.pop("step_size"), settings.pop("num_steps"))
+    return krylov.build(S, places, residual, steps, **settings), places
 
 
 def predictions(basis, places, targets, steps, *, step_size):
@@ -77,7 +79,7 @@ def matrices(seed):
 
 def test_layout_finds_every_training_node_where_it_stands():
     train = split_of(0).train
-    places = _nodes.indexed(train, _nodes.padded_index(~train))
+    places = _node_positions.index_nodes(train, _node_positions.padded_index(~train))
     assert places.train.shape == (3, 12)
     assert places.rest.shape == (3, N - 7)
     for s, mask in enumerate(train):
@@ -90,7 +92,7 @@ def test_layout_finds_every_training_node_where_it_stands():
 
 def test_index_of_nothing_is_all_padding():
     np.testing.assert_array_equal(
-        _nodes.padded_index(np.zeros((2, 5), bool)), [[5]] * 2
+        _node_positions.padded_index(np.zeros((2, 5), bool)), [[5]] * 2
     )
 
 
@@ -308,7 +310,7 @@ def test_growth_stops_at_the_tolerance_and_the_error_is_about_that(seed, toleran
         targets,
         train,
         tolerance=tolerance,
-        callback=lambda *progress: calls.append(progress),
+        options=Options(progress=lambda _, *counts: calls.append(counts)),
         **problem,
     )
     used = basis.eigenvalues.shape[-1]

@@ -12,8 +12,7 @@ import pytest
 from generators import N
 
 from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
-from gnnrp.propagation import methods as method_choice
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import similarity, solvers
 from gnnrp.runtime import streams
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
@@ -41,7 +40,7 @@ def until_two(scores, targets, mask):
 
 def run(S=S, targets=TARGETS, split=SPLIT, **settings):
     defaults = {"step_size": 0.05, "num_steps": 4, "metric": largest}
-    return residual.run(S, targets, split, **(defaults | settings))
+    return generators.run(S, targets, split, **(defaults | settings))
 
 
 @contextlib.contextmanager
@@ -62,13 +61,13 @@ def collapsed(**settings):
     return run(flow, targets, split, **settings)
 
 
-@pytest.mark.parametrize("method", method_choice.METHODS[1:])
+@pytest.mark.parametrize("method", solvers.NAMES[1:])
 def test_a_score_that_still_rises_at_the_last_step_is_remarked_on(method):
     with pytest.warns(UserWarning, match=LATE) as told:
         found = run(method=method)
     assert len(told) == 1
     assert found.best_step == 4
-    assert list(found.report.remarks) == ["last step"]
+    assert list(found.report.warnings) == ["last step"]
 
 
 def test_splits_share_one_remark():
@@ -91,19 +90,19 @@ def test_splits_share_one_remark():
 )
 def test_a_choice_before_the_last_step_or_none_at_all_is_not_remarked_on(settings):
     with silence():
-        assert run(**settings).report.remarks == {}
+        assert run(**settings).report.warnings == {}
 
 
 def test_many_step_sizes_at_once_only_report():
     with silence():
-        first, second = residual.run_all(
+        first, second = generators.run(
             S, TARGETS, SPLIT, step_sizes=[0.01, 0.05], num_steps=4, metric=largest
         )
-    assert "last step" in first.report.remarks
-    assert "last step" in second.report.remarks
+    assert "last step" in first.report.warnings
+    assert "last step" in second.report.warnings
 
 
-@pytest.mark.parametrize("method", method_choice.METHODS[1:])
+@pytest.mark.parametrize("method", solvers.NAMES[1:])
 def test_predictions_of_one_class_are_remarked_on(method):
     with pytest.warns(UserWarning, match=SAME) as told:
         found = collapsed(method=method)

@@ -66,7 +66,7 @@ def test_whole_curve_gives_the_same_as_one_step_at_a_time(rule, patience):
     values = random_curves(9, num_splits=10)
     stepwise, kept = one_by_one(values, rule, patience)
     for name, whole, part in zip(
-        selection.Selection._fields, over(values, rule, patience), stepwise, strict=True
+        selection.Choice._fields, over(values, rule, patience), stepwise, strict=True
     ):
         np.testing.assert_array_equal(whole, part, err_msg=name)
     steps = np.arange(1, values.shape[1] + 1)
@@ -109,7 +109,7 @@ def test_splits_are_chosen_apart():
     values = random_curves(3, num_splits=6)
     together = over(values, "last", 3)
     apart = [over(row, "last", 3) for row in values]
-    for name in selection.Selection._fields:
+    for name in selection.Choice._fields:
         rows = [getattr(one, name)[0] for one in apart]
         np.testing.assert_array_equal(getattr(together, name), rows, err_msg=name)
 

@@ -9,7 +9,7 @@ from generators import N, every_similarity
 
 from gnnrp import graph, sparse
 from gnnrp.kernels import features
-from gnnrp.propagation import maps, similarity
+from gnnrp.propagation import linear_maps, similarity
 
 seeds = pytest.mark.parametrize("seed", range(2))
 
@@ -18,7 +18,7 @@ product = jax.jit(lambda S, v: S(v))
 
 
 def dense_of(S, num_nodes=N):
-    return maps.columns(S, np.arange(num_nodes), num_nodes)
+    return linear_maps.columns(S, np.arange(num_nodes), num_nodes)
 
 
 def smallest_eigenvalue(matrix):
@@ -30,13 +30,13 @@ def smallest_eigenvalue(matrix):
 def test_map_multiplies_by_its_dense_matrix(case, seed):
     world = generators.world(seed)
     v = np.random.default_rng(seed).standard_normal((N, 3))
-    found = product(maps.as_pytree(case.make(world)), jnp.asarray(v))
+    found = product(linear_maps.as_pytree(case.make(world)), jnp.asarray(v))
     np.testing.assert_allclose(found, case.dense(world) @ v, rtol=0, atol=1e-13)
 
 
 @every_similarity
 def test_map_is_linear(case):
-    S = maps.as_pytree(case.make(generators.world(0)))
+    S = linear_maps.as_pytree(case.make(generators.world(0)))
     u, v = np.random.default_rng(0).standard_normal((2, N, 3))
     combined = 2.5 * product(S, u) - 0.5 * product(S, v)
     found = product(S, 2.5 * u - 0.5 * v)
@@ -47,7 +47,7 @@ def test_map_is_linear(case):
 def test_columns_are_those_of_the_dense_matrix(case):
     world = generators.world(1)
     index = np.array([5, 0, 11, 2])
-    found = maps.columns(case.make(world), index, N)
+    found = linear_maps.columns(case.make(world), index, N)
     expected = case.dense(world)[:, index]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
@@ -63,7 +63,7 @@ def test_map_is_symmetric_and_psd_where_claimed(case):
 
 @every_similarity
 def test_map_is_an_argument_of_jit(case):
-    S = maps.as_pytree(case.make(generators.world(0)))
+    S = linear_maps.as_pytree(case.make(generators.world(0)))
     v = jnp.asarray(np.random.default_rng(1).standard_normal((N, 3)))
     outside = S(v)
     np.testing.assert_allclose(product(S, v), outside, rtol=0, atol=1e-14)
@@ -77,12 +77,14 @@ def test_plain_function_becomes_static_and_a_map_stays_itself():
     def double(v):
         return 2 * v
 
-    wrapped = maps.as_pytree(double)
+    wrapped = linear_maps.as_pytree(double)
     assert not jax.tree.leaves(wrapped)
-    assert jax.tree.structure(wrapped) == jax.tree.structure(maps.as_pytree(double))
+    assert jax.tree.structure(wrapped) == jax.tree.structure(
+        linear_maps.as_pytree(double)
+    )
     np.testing.assert_array_equal(wrapped(jnp.ones((2, 1))), [[2], [2]])
     walk = similarity.Power(generators.adjacency(0), 2)
-    assert maps.as_pytree(walk) is walk
+    assert linear_maps.as_pytree(walk) is walk
 
 
 def test_weights_share_a_trace_and_powers_do_not():
@@ -106,8 +108,8 @@ def test_weights_share_a_trace_and_powers_do_not():
 def test_columns_do_not_depend_on_the_memory_allowed(max_bytes):
     S = similarity.Power(generators.adjacency(0), 3)
     index = np.array([3, 1, 4, 0, 5, 9, 2])
-    whole = maps.columns(S, index, N)
-    found = maps.columns(S, index, N, max_bytes=max_bytes)
+    whole = linear_maps.columns(S, index, N)
+    found = linear_maps.columns(S, index, N, max_bytes=max_bytes)
     np.testing.assert_allclose(found, whole, rtol=0, atol=1e-15)
 
 
@@ -115,10 +117,10 @@ def test_columns_have_the_type_asked_for_and_may_be_none():
     single = jnp.dtype("float32")
     matrix = jnp.asarray(generators.positive_definite(0), single)
     S = similarity.Dense(matrix)
-    found = maps.columns(S, np.array([2, 0]), N, dtype=single)
+    found = linear_maps.columns(S, np.array([2, 0]), N, dtype=single)
     assert found.dtype == single
     np.testing.assert_array_equal(found, matrix[:, [2, 0]])
-    empty = maps.columns(S, np.array([], int), N, dtype=single)
+    empty = linear_maps.columns(S, np.array([], int), N, dtype=single)
     assert empty.shape == (N, 0)
 
 

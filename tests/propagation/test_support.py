@@ -9,7 +9,7 @@ import scipy.sparse
 from generators import N, every_similarity, unchecked
 
 from gnnrp import metrics, sparse
-from gnnrp.propagation import maps, methods, residual, similarity
+from gnnrp.propagation import linear_maps, similarity, solvers
 from gnnrp.types import Split
 
 product = jax.jit(lambda S, v: S(v))
@@ -71,24 +71,25 @@ def test_a_support_of_another_length_is_refused(length):
         sparse.on_support(matrix, np.ones(length, bool))
     for each in (matrix, walk, on_both_sides):
         with pytest.raises(ValueError, match=rf"shape \({N},\), got \({length},\)"):
-            maps.on_support(each, np.ones(length, bool))
+            linear_maps.restrict(each, np.ones(length, bool))
 
 
 def test_the_support_of_a_map_that_does_not_tell_its_size_must_be_a_vector():
     with pytest.raises(ValueError, match="the support must have shape"):
-        unchecked(maps.on_support, lambda v: v, np.ones((N, 1), bool))
+        unchecked(linear_maps.restrict, lambda v: v, np.ones((N, 1), bool))
 
 
 @pytest.fixture
 def small_matrices_count(monkeypatch):
-    monkeypatch.setattr(maps, "_LEAST_ENTRIES", 0)
+    monkeypatch.setattr(linear_maps, "_MIN_ENTRIES", 0)
 
 
 @pytest.mark.usefixtures("small_matrices_count")
 @every_similarity
 def test_a_map_on_a_support_is_the_map(case):
     S = case.make(generators.world(0))
-    found = product(maps.as_pytree(maps.on_support(S, SUPPORT)), supported())
+    restricted = linear_maps.as_pytree(linear_maps.restrict(S, SUPPORT))
+    found = product(restricted, supported())
     expected = case.dense(generators.world(0)) @ supported()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
@@ -101,19 +102,20 @@ def test_only_the_first_hop_skips(make, power):
     dense = rng.standard_normal((N, N))
     matrix = sparse.prepare(scipy.sparse.csr_array(dense))
     S = make(matrix, power)
-    part = maps.on_support(S, SUPPORT)
+    part = linear_maps.restrict(S, SUPPORT)
     found = product(part, jnp.eye(N)[:, SUPPORT])
     expected = np.linalg.matrix_power(dense, power)[:, SUPPORT]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     if power:
-        assert N * SUPPORT.sum() <= part.first.data.size < N**2
+        skipping = part.factors[-1].adjacency
+        assert N * SUPPORT.sum() <= skipping.data.size < N**2
     else:
-        assert part.first is None
+        assert part.factors == (S,)
 
 
 def test_a_support_of_nearly_all_nodes_needs_no_second_matrix():
     S = similarity.Power(sparse.prepare(scipy.sparse.eye_array(N, format="csr")), 2)
-    assert maps.on_support(S, np.ones(N, bool)).first is None
+    assert linear_maps.restrict(S, np.ones(N, bool)) is S
 
 
 @pytest.mark.usefixtures("small_matrices_count")
@@ -122,11 +124,11 @@ def test_a_new_support_forgets_the_one_before():
     S = similarity.Power(sparse.prepare(scipy.sparse.csr_array(dense)), 2)
     walk = similarity.Sandwich(S, similarity.Dense(jnp.eye(N)))
     for each in (S, walk):
-        part = maps.on_support(each, SUPPORT)
-        again = maps.on_support(part, np.ones(N, bool))
+        part = linear_maps.restrict(each, SUPPORT)
+        again = linear_maps.restrict(part, np.ones(N, bool))
         v = jnp.ones((N, 1))
         np.testing.assert_array_equal(product(again, v), product(each, v))
-        back = product(maps.everywhere(part), v)
+        back = product(linear_maps.unrestricted(part), v)
         np.testing.assert_array_equal(back, product(each, v))
 
 
@@ -145,7 +147,7 @@ def test_supports_of_the_same_size_share_one_trace():
     assert len(traces) <= 2  # on two sides of a rounding, at most
 
 
-@pytest.mark.parametrize("function", [sparse.on_support, maps.on_support])
+@pytest.mark.parametrize("function", [sparse.on_support, linear_maps.restrict])
 def test_a_support_of_numbers_is_refused(function):
     matrix = sparse.prepare(scipy.sparse.eye_array(N, format="csr"))
     with pytest.raises(TypeError, match="must be boolean, got int64"):
@@ -154,9 +156,9 @@ def test_a_support_of_numbers_is_refused(function):
 
 @pytest.mark.filterwarnings("ignore:all nodes are predicted to be of one")
 @pytest.mark.usefixtures("small_matrices_count")
-@pytest.mark.parametrize("method", methods.METHODS[1:])
+@pytest.mark.parametrize("method", solvers.NAMES[1:])
 def test_runs_skip_what_no_split_trains_on(method, monkeypatch):
-    seen, specialized = [], maps.on_support
+    seen, specialized = [], linear_maps.restrict
 
     def spy(S, support):
         seen.append(support)
@@ -175,8 +177,8 @@ def test_runs_skip_what_no_split_trains_on(method, monkeypatch):
         "method": method,
     }
     targets = np.eye(3)[np.arange(N) % 3]
-    plain = residual.run(lambda v: S(v), targets, split, **settings)
-    monkeypatch.setattr(maps, "on_support", spy)
-    found = residual.run(S, targets, split, **settings)
+    plain = generators.run(lambda v: S(v), targets, split, **settings)
+    monkeypatch.setattr(linear_maps, "restrict", spy)
+    found = generators.run(S, targets, split, **settings)
     np.testing.assert_allclose(found.predictions, plain.predictions, rtol=1e-9)
     np.testing.assert_array_equal(seen, [train.any(axis=0)])

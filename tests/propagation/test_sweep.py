@@ -1,14 +1,25 @@
 """Grids of step sizes and powers, held against one run each."""
 
+import generators
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from generators import unchecked
 
-from gnnrp import metrics, sparse
-from gnnrp.propagation import losses, residual, similarity, sweep
+from gnnrp import metrics, propagation, sparse
+from gnnrp.propagation import (
+    Auto,
+    Exact,
+    Iterate,
+    Krylov,
+    Steps,
+    driver,
+    losses,
+    similarity,
+    sweep,
+)
+from gnnrp.runtime.options import Options
 from gnnrp.types import Split
 
 N, C, STEPS = 40, 3, 30
@@ -31,7 +42,7 @@ def world():
 
 def one(world, power, step_size, **settings):
     matrix, targets, split = world
-    return residual.run(
+    return generators.run(
         similarity.Power(matrix, power),
         targets,
         split,
@@ -44,7 +55,7 @@ def one(world, power, step_size, **settings):
 
 def all_of(world, power, step_sizes=GRID, **settings):
     matrix, targets, split = world
-    return residual.run_all(
+    return generators.run(
         similarity.Power(matrix, power),
         targets,
         split,
@@ -76,7 +87,7 @@ def test_step_sizes_together_equal_step_sizes_apart(world, method, patience):
 def test_other_losses_take_several_step_sizes_too(world, residual_fn):
     found = all_of(world, 1, residual_fn=residual_fn)
     for step_size, each in zip(GRID, found, strict=True):
-        assert each.report.method == "iterate"
+        assert each.report.solver == "iterate"
         assert_same(each, one(world, 1, step_size, residual_fn=residual_fn))
 
 
@@ -103,7 +114,7 @@ def test_step_sizes_share_their_products(world, method):
 
     def count(step_sizes):
         columns.clear()
-        residual.run_all(
+        generators.run(
             counted,
             targets,
             split,
@@ -129,12 +140,10 @@ def test_step_sizes_that_do_not_serve_are_refused(world, step_sizes):
 def table(world):
     matrix, targets, split = world
     return sweep.run(
-        matrix,
+        sweep.powers(matrix, (3, 1)),
         targets,
         split,
-        step_sizes=GRID,
-        powers=(3, 1),
-        num_steps=STEPS,
+        Steps(GRID, STEPS),
         metric=metrics.accuracy,
     )
 
@@ -151,7 +160,7 @@ def test_a_table_has_a_row_for_each_power_step_size_and_split(world, table):
         assert table.val[row] == expected.best_val[split]
         assert table.test[row] == expected.best_test[split]
         assert table.diverged[row] == expected.report.diverged[split]
-        assert table.method[row] == "exact"
+        assert table.solver[row] == "exact"
 
 
 def test_the_winner_has_the_best_mean_validation_score(table):
@@ -183,7 +192,19 @@ def test_a_setting_with_a_lost_split_never_wins(table):
 def test_powers_that_do_not_serve_are_refused(world, powers):
     matrix, targets, split = world
     with pytest.raises(ValueError, match="power"):
-        sweep.run(matrix, targets, split, powers=powers, metric=metrics.accuracy)
+        sweep.run(
+            sweep.powers(matrix, powers),
+            targets,
+            split,
+            Steps(GRID, STEPS),
+            metric=metrics.accuracy,
+        )
+
+
+def test_a_sweep_needs_a_similarity(world):
+    _, targets, split = world
+    with pytest.raises(ValueError, match="similarities must not be empty"):
+        sweep.run({}, targets, split, Steps(GRID, STEPS), metric=metrics.accuracy)
 
 
 def test_the_grid_is_the_papers():
@@ -195,17 +216,14 @@ def test_any_similarity_may_be_swept(world):
     matrix, targets, split = world
     progress = []
     found = sweep.run(
-        matrix,
+        {2: similarity.LazyWalk(matrix, 2, 0.5)},
         targets,
         split,
-        step_sizes=(1.0,),
-        powers=(2,),
-        num_steps=3,
+        Steps(1.0, 3),
         metric=metrics.accuracy,
-        make_similarity=lambda A, K: similarity.LazyWalk(A, K, 0.5),
-        callback=lambda *seen: progress.append(seen),
+        options=Options(progress=lambda *seen: progress.append(seen)),
     )
-    expected = residual.run(
+    expected = generators.run(
         similarity.LazyWalk(matrix, 2, 0.5),
         targets,
         split,
@@ -214,7 +232,7 @@ def test_any_similarity_may_be_swept(world):
         metric=metrics.accuracy,
     )
     np.testing.assert_array_equal(found.val, expected.best_val)
-    assert progress == [(1, 1)]
+    assert progress == [("sweep", 1, 1)]
 
 
 @pytest.mark.parametrize("powers", [(0, 1, 3), (3, 1)])
@@ -222,25 +240,22 @@ def test_ascending_powers_take_their_first_product_from_the_one_before(
     world, powers, monkeypatch
 ):
     matrix, targets, split = world
-    settings = {
-        "num_steps": STEPS,
-        "metric": metrics.accuracy,
-        "step_sizes": GRID,
-        "method": "krylov",
-    }
-    sent = []
-    run_all = residual.run_all
+    steps = Steps(GRID, STEPS)
+    settings = {"metric": metrics.accuracy, "solver": Krylov()}
+    products = []
 
-    def spy(S, *args, **more):
-        found = run_all(S, *args, **more)
-        first = more["sent"]() if more["sent"] else None
-        sent.append((first, found[0].report.columns))
+    def spy(*args, solver, **more):
+        found = propagation.run(*args, solver=solver, **more)
+        product_fn = solver.first_product_fn
+        first = product_fn() if product_fn else None
+        products.append((first, found[0].report.num_columns))
         return found
 
-    monkeypatch.setattr(residual, "run_all", spy)
-    found = sweep.run(matrix, targets, split, powers=powers, **settings)
-    for power, (first, columns) in zip(powers, sent, strict=True):
-        apart = run_all(similarity.Power(matrix, power), targets, split, **settings)
+    monkeypatch.setattr(driver, "run", spy)
+    maps = sweep.powers(matrix, powers)
+    found = sweep.run(maps, targets, split, steps, **settings)
+    for power, (first, columns) in zip(powers, products, strict=True):
+        apart = propagation.run(maps[power], targets, split, steps, **settings)
         at = found.power == power
         val = np.concatenate([each.best_val for each in apart])
         np.testing.assert_array_equal(found.val[at], val)
@@ -249,39 +264,37 @@ def test_ascending_powers_take_their_first_product_from_the_one_before(
             start = np.where(split.train[..., None], targets, 0)
             expected = np.linalg.matrix_power(A, power) @ start  # (s, n, c)
             np.testing.assert_allclose(first, expected.swapaxes(0, 1), atol=1e-13)
-            assert columns == apart[0].report.columns - first[0].size
+            assert columns == apart[0].report.num_columns - first[0].size
         else:
             assert first is None
-            assert columns == apart[0].report.columns
+            assert columns == apart[0].report.num_columns
 
 
 def test_a_first_product_of_another_shape_is_refused(world):
-    with pytest.raises(ValueError, match=r"sent must have shape \(40, 2, 3\)"):
-        all_of(world, 1, method="krylov", sent=lambda: jnp.zeros((N, 3, C)))
+    with pytest.raises(ValueError, match=r"must have shape \(40, 2, 3\)"):
+        all_of(world, 1, method=Krylov(lambda: jnp.zeros((N, 3, C))))
 
 
 def test_a_first_product_that_is_not_finite_is_refused(world):
-    with pytest.raises(ValueError, match="sent must be finite"):
-        all_of(world, 1, method="krylov", sent=lambda: jnp.full((N, 2, C), jnp.nan))
+    with pytest.raises(ValueError, match="must be finite"):
+        all_of(world, 1, method=Krylov(lambda: jnp.full((N, 2, C), jnp.nan)))
 
 
-@pytest.mark.parametrize("method", ["exact", "iterate"])
-def test_other_methods_do_not_ask_for_the_first_product(world, method):
+def test_other_solvers_do_not_need_the_first_product(world):
     def refuse():
         raise AssertionError
 
-    assert len(all_of(world, 1, method=method, sent=refuse)) == len(GRID)
+    auto = Auto((Exact(), Krylov(refuse), Iterate()))
+    assert len(all_of(world, 1, method=auto)) == len(GRID)
 
 
 def test_step_sizes_may_be_an_array(world):
     matrix, targets, split = world
-    found = unchecked(
-        residual.run_all,
+    found = propagation.run(
         similarity.Power(matrix, 1),
         targets,
         split,
-        step_sizes=np.array(GRID),
-        num_steps=STEPS,
+        Steps(np.array(GRID), STEPS),
         metric=metrics.accuracy,
     )
     assert_same(found[0], one(world, 1, GRID[0]))

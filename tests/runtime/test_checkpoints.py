@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 
+import generators
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from generators import adjacency, split, splits, targets
 
 from gnnrp import metrics
-from gnnrp.propagation import losses, residual, similarity, sweep
+from gnnrp.propagation import losses, similarity
 from gnnrp.runtime import checkpoints, memory
 
 SETTINGS = {"width": 3}
@@ -151,9 +152,9 @@ def test_ctrl_c_after_the_last_offer_is_not_forgotten(tmp_path):
 @pytest.mark.parametrize("method", ["iterate", "krylov", "exact"])
 def test_a_finished_run_is_kept_however_short(tmp_path, method):
     settings = asked(method, checkpoint_seconds=1000, num_steps=20)
-    whole = residual.run_all(**settings, folder=tmp_path)
+    whole = generators.run(**settings, folder=tmp_path)
     assert numbers(tmp_path)
-    again = residual.run_all(
+    again = generators.run(
         **settings, folder=tmp_path, callback=lambda *_: pytest.fail("it goes on")
     )
     jax.tree.map(np.testing.assert_array_equal, arrays(again), arrays(whole))
@@ -161,13 +162,13 @@ def test_a_finished_run_is_kept_however_short(tmp_path, method):
 
 def test_what_memory_allows_does_not_part_a_run_from_itself(tmp_path):
     settings = asked("krylov", split=splits(0, ((9, 3, 2),) * 3))
-    whole = residual.run_all(**settings)
+    whole = generators.run(**settings)
     allowed = memory.held() + 2**28
     with pytest.raises(Stop):
-        residual.run_all(
+        generators.run(
             **settings, folder=tmp_path, max_bytes=allowed, callback=stopping(6)
         )
-    found = residual.run_all(**settings, folder=tmp_path, max_bytes=2 * allowed)
+    found = generators.run(**settings, folder=tmp_path, max_bytes=2 * allowed)
     jax.tree.map(np.testing.assert_array_equal, arrays(found), arrays(whole))
 
 
@@ -231,11 +232,11 @@ def asked(method, **change):
 def test_each_method_goes_on_bitwise(tmp_path, method, calls):
     change = {} if method != "krylov" else {"split": splits(0, ((9, 3, 2),) * 3)}
     settings = asked(method, **change)
-    whole = residual.run_all(**settings)
+    whole = generators.run(**settings)
     with pytest.raises(Stop):
-        residual.run_all(**settings, folder=tmp_path, callback=stopping(calls))
+        generators.run(**settings, folder=tmp_path, callback=stopping(calls))
     reached, seen = max(numbers(tmp_path)), []
-    found = residual.run_all(
+    found = generators.run(
         **settings, folder=tmp_path, callback=lambda done, _: seen.append(done)
     )
     assert seen[0] == reached + 1
@@ -266,11 +267,11 @@ WITHOUT_VAL = splits(0, ((6, 4, 3),) * 3)._replace(val=np.zeros((3, 14), bool))
 )
 def test_no_run_is_taken_for_damaged_when_it_resumes(tmp_path, method, change):
     settings = asked(method, **{"num_steps": 40, **change})
-    whole = residual.run_all(**settings)
+    whole = generators.run(**settings)
     with pytest.raises(Stop):
-        residual.run_all(**settings, folder=tmp_path, callback=stopping(3))
+        generators.run(**settings, folder=tmp_path, callback=stopping(3))
     for _ in range(2):  # the second one resumes a finished run
-        found = residual.run_all(**settings, folder=tmp_path)
+        found = generators.run(**settings, folder=tmp_path)
         jax.tree.map(np.testing.assert_array_equal, arrays(found), arrays(whole))
 
 
@@ -284,23 +285,23 @@ def arrays(found):
         ({"num_steps": 301}, "num_steps"),
         ({"step_sizes": (0.5, 2.0)}, "step_sizes"),
         ({"metric": metrics.roc_auc}, "metric"),
-        ({"select": "last"}, "select"),
+        ({"select": "last"}, "rule"),
         ({"patience": 9}, "patience"),
         ({"similarity": similarity.Power(adjacency(0), 4)}, "similarity"),
         ({"similarity": similarity.Power(adjacency(1), 2)}, "graph"),
         ({"split": splits(1, ((6, 4, 3),) * 3)}, "targets and splits"),
-        ({"made_with": {"dataset": "other"}}, "dataset"),
+        ({"metadata": {"dataset": "other"}}, "dataset"),
     ],
 )
 def test_a_run_does_not_go_on_from_another_one(kept_run, change, name):
     with pytest.raises(ValueError, match=f"of another run: {name} was"):
-        residual.run_all(**asked("iterate", **change), folder=kept_run)
+        generators.run(**asked("iterate", **change), folder=kept_run)
 
 
 @pytest.fixture(scope="module")
 def kept_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
-    residual.run_all(**asked("iterate"), folder=folder)
+    generators.run(**asked("iterate"), folder=folder)
     return folder
 
 
@@ -315,11 +316,11 @@ def test_a_sweep_goes_on_bitwise(tmp_path, method):
         "checkpoint_seconds": 0,
     }
     data = (adjacency(0), targets(0), split(0))
-    whole = sweep.run(*data, **settings)
+    whole = generators.sweep_of(*data, **settings)
     with pytest.raises(Stop):
-        sweep.run(*data, **settings, folder=tmp_path, callback=stopping(3))
+        generators.sweep_of(*data, **settings, folder=tmp_path, callback=stopping(3))
     seen = []
-    found = sweep.run(
+    found = generators.sweep_of(
         *data, **settings, folder=tmp_path, callback=lambda done, _: seen.append(done)
     )
     assert seen == [3, 4]
@@ -327,4 +328,4 @@ def test_a_sweep_goes_on_bitwise(tmp_path, method):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype
     with pytest.raises(ValueError, match="of another run: powers was"):
-        sweep.run(*data, **settings | {"powers": (1, 2)}, folder=tmp_path)
+        generators.sweep_of(*data, **settings | {"powers": (1, 2)}, folder=tmp_path)

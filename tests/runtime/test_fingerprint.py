@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import generators
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +19,7 @@ from generators import SIMILARITIES, adjacency, split, targets, unchecked, world
 from gnnrp import metrics, types
 from gnnrp.kernels import features
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import losses, maps, residual, similarity, sweep
+from gnnrp.propagation import linear_maps, losses, similarity
 from gnnrp.runtime.fingerprint import (
     IncomparableError,
     Structure,
@@ -94,7 +95,7 @@ def in_disguise(scores, targets, mask):
         lambda x: similarity.Power(adjacency(0), x),
         lambda x: similarity.LazyWalk(adjacency(0), 2, x / 10),
         lambda x: features.build(np.eye(4), "gaussian", gamma=x),
-        lambda x: maps.as_pytree(Scale(x)),
+        lambda x: linear_maps.as_pytree(Scale(x)),
         lambda x: Structure(similarity.Power(adjacency(0), x)),
     ],
 )
@@ -132,7 +133,7 @@ def test_what_cannot_be_compared_is_refused(value, reason):
 
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_every_similarity_but_a_closure_has_a_fingerprint(name):
-    made = maps.as_pytree(SIMILARITIES[name].make(world(0)))
+    made = linear_maps.as_pytree(SIMILARITIES[name].make(world(0)))
     if name == "function":
         with pytest.raises(IncomparableError):
             fingerprint(made)
@@ -191,25 +192,25 @@ def propagated(folder=None, **change):
     settings = {"step_size": 0.5, "num_steps": 6, "metric": metrics.accuracy}
     S = change.pop("similarity", similarity.Power(adjacency(0), 2))
     settings |= {"method": "iterate", "folder": folder} | change
-    return residual.run(S, targets(0), split(0), **settings)
+    return generators.run(S, targets(0), split(0), **settings)
 
 
 @pytest.mark.parametrize("make", METRICS.values(), ids=list(METRICS))
 def test_a_metric_that_cannot_be_compared_needs_a_name_in_a_folder(make, tmp_path):
     message = (
         r"^metric is or holds an? .*, which cannot be compared with that of an earlier "
-        r"run in the folder; use .*, or name it by made_with=\{\"metric\": \"...\"\}$"
+        r"run in the folder; use .*, or name it by metadata=\{\"metric\": \"...\"\}$"
     )
     with pytest.raises(TypeError, match=message):
         propagated(tmp_path / "run", metric=make(1))
     assert not (tmp_path / "run").exists()
     propagated(metric=make(1))
-    named = {"made_with": {"metric": "mine 1"}}
+    named = {"metadata": {"metric": "mine 1"}}
     first = propagated(tmp_path / "run", metric=make(1), **named)
     again = propagated(tmp_path / "run", metric=make(1), **named)
     np.testing.assert_array_equal(again.predictions, first.predictions)
     with pytest.raises(ValueError, match=r"of another run: metric was .*mine 1"):
-        propagated(tmp_path / "run", metric=make(2), made_with={"metric": "mine 2"})
+        propagated(tmp_path / "run", metric=make(2), metadata={"metric": "mine 2"})
 
 
 @pytest.mark.parametrize(
@@ -221,38 +222,35 @@ def test_a_metric_that_cannot_be_compared_needs_a_name_in_a_folder(make, tmp_pat
     ],
 )
 def test_other_functions_of_a_run_need_a_name_too(name, value, tmp_path):
-    with pytest.raises(TypeError, match=f'^{name} is or .*made_with={{"{name}"'):
+    with pytest.raises(TypeError, match=f'^{name} is or .*metadata={{"{name}"'):
         propagated(tmp_path, **{name: value})
-    propagated(tmp_path, **{name: value}, made_with={name: "mine"})
+    propagated(tmp_path, **{name: value}, metadata={name: "mine"})
 
 
 def test_a_name_does_not_stand_in_for_a_function_that_can_be_compared(tmp_path):
-    propagated(tmp_path, made_with={"metric": "mine"})
+    propagated(tmp_path, metadata={"metric": "mine"})
     with pytest.raises(ValueError, match=r"of another run: metric was .*accuracy"):
-        propagated(tmp_path, metric=metrics.roc_auc, made_with={"metric": "mine"})
+        propagated(tmp_path, metric=metrics.roc_auc, metadata={"metric": "mine"})
 
 
 def test_a_sweep_names_its_functions(tmp_path):
     def run(folder, **change):
         settings = {"metric": metrics.accuracy, "powers": (1, 2), "num_steps": 3}
         settings |= {"step_sizes": (0.5,), "folder": folder} | change
-        A = settings.pop("adjacency", adjacency(0))
-        return unchecked(sweep.run, A, targets(0), split(0), **settings)
+        A = settings.pop("similarities", adjacency(0))
+        return unchecked(generators.sweep_of, A, targets(0), split(0), **settings)
 
     functions = {
         "metric": above(0),
         "residual_fn": lambda y, f: losses.squared(y, f),
-        "make_similarity": lambda A, power: similarity.Power(A, power),
-        "adjacency": lambda v: 0.5 * v,
+        "similarities": lambda v: 0.5 * v,
     }
     for name, value in functions.items():
-        with pytest.raises(TypeError, match=f'^{name} is or .*made_with={{"{name}"'):
+        with pytest.raises(TypeError, match=f'^{name} is or .*metadata={{"{name}"'):
             run(tmp_path / name, **{name: value})
-        run(tmp_path / name, **{name: value}, made_with={name: 1})
+        run(tmp_path / name, **{name: value}, metadata={name: 1})
         with pytest.raises(ValueError, match=f"of another run: {name} was .*1"):
-            run(tmp_path / name, **{name: value}, made_with={name: 2})
-    with pytest.raises(TypeError, match="made_with must be a dict, got 'x'"):
-        run(tmp_path / "x", made_with="x")
+            run(tmp_path / name, **{name: value}, metadata={name: 2})
 
 
 def test_training_names_its_optimizer_and_functions(tmp_path):

@@ -3,19 +3,28 @@
 import dataclasses
 import re
 
+import generators
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
+from gnnrp import (
+    ResidualPropagation,
+    cli,
+    datasets,
+    graph,
+    metrics,
+    sparse,
+)
 from gnnrp.datasets import sbm
 from gnnrp.kernels import features
 from gnnrp.kernels.features import low_rank
 from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import losses, methods, residual, similarity
+from gnnrp.propagation import Exact, Steps, krylov, losses, similarity, solvers
 from gnnrp.propagation.problem import make_problem
-from gnnrp.runtime import memory, peaks
+from gnnrp.propagation.sizes import sizes_of
+from gnnrp.runtime import memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, tables
 from gnnrp.studies import gntk as gntk_study
@@ -144,13 +153,18 @@ def run(data, matrix, *, splits=1, **more):
     split = type(data.splits)(*(np.tile(part, (splits, 1)) for part in data.splits))
     settings = {"step_size": 0.5, "num_steps": 20, "metric": metrics.accuracy} | more
     S, y = similarity.Power(matrix, 2), datasets.targets(data)
-    return residual.run(S, y, split, **settings)
+    return generators.run(S, y, split, **settings)
 
 
 def needed(data, matrix, method, num_steps=20):
     problem = make_problem(datasets.targets(data), data.splits)
     S = similarity.Power(matrix, 2)
-    return methods.peak(method, methods.sizes_of(S, problem, num_steps, 1))
+    return (
+        solvers
+        .by_name(method)
+        .cost(sizes_of(problem, S, Steps(1.0, num_steps)))
+        .num_bytes
+    )
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -159,21 +173,25 @@ def test_a_method_asked_for_that_does_not_fit_is_refused(data, matrix, method):
     size = needed(data, matrix, method)
     with pytest.raises(
         ValueError,
-        match=f'method="{method}" on 200 nodes takes about .* MB and 1.0 MB are left '
+        match=f"solver '{method}' on 200 nodes takes about .* MB and 1.0 MB are left "
         "of the 1.0 MB allowed; take float32$",
     ):
         run(data, matrix, method=method, max_bytes=MB)
     found = run(data, matrix, method=method, max_bytes=size)
-    assert found.report.method == method
+    assert found.report.solver == method
 
 
 @pytest.mark.usefixtures("nothing_held")
 def test_a_refusal_names_the_methods_that_fit(data, matrix, monkeypatch):
-    monkeypatch.setattr(peaks, "exact", lambda _: 3 * 10**9)
+    monkeypatch.setattr(
+        Exact,
+        "cost",
+        lambda *_: solvers.Cost(sum(data.splits.train[0]), 3 * 10**9),
+    )
     with pytest.raises(
         ValueError,
-        match=r'method="exact" on 200 nodes takes about 3.0 GB and 2.0 GB are left of '
-        r'the 2.0 GB allowed; take method="krylov", about .* or method="iterate", abo',
+        match=r"solver 'exact' on 200 nodes takes about 3.0 GB and 2.0 GB are left of "
+        r"the 2.0 GB allowed; take the solver 'krylov', about .* or the solver 'iterat",
     ):
         run(data, matrix, method="exact", max_bytes=2 * 10**9)
 
@@ -191,11 +209,15 @@ def test_a_refusal_of_several_splits_advises_one(data, matrix):
 @pytest.mark.usefixtures("nothing_held")
 def test_auto_leaves_out_what_does_not_fit_and_says_so(data, matrix, monkeypatch):
     plain = run(data, matrix)
-    assert plain.report.method == "exact"
+    assert plain.report.solver == "exact"
     assert memory.LACK not in plain.report.reason
-    monkeypatch.setattr(peaks, "exact", lambda _: 3 * 10**9)
+    monkeypatch.setattr(
+        Exact,
+        "cost",
+        lambda *_: solvers.Cost(sum(data.splits.train[0]), 3 * 10**9),
+    )
     found = run(data, matrix, max_bytes=2 * 10**9)
-    assert found.report.method == "iterate"
+    assert found.report.solver == "iterate"
     assert found.report.reason.startswith("fewest columns through S: krylov 105, iter")
     assert found.report.reason.endswith(
         "; for lack of memory not exact, which takes about 3.0 GB and 2.0 GB are left "
@@ -207,13 +229,14 @@ def test_auto_leaves_out_what_does_not_fit_and_says_so(data, matrix, monkeypatch
 @pytest.mark.usefixtures("nothing_held")
 def test_the_krylov_space_takes_what_there_is(data, matrix):
     problem = make_problem(datasets.targets(data), data.splits)
-    sizes = methods.sizes_of(matrix, problem, 100, 1)._replace(num_nodes=10**6)
+    sizes = sizes_of(problem, matrix, Steps(1.0, 100))
+    sizes = sizes._replace(num_nodes=10**6, num_all_nodes=10**6)
     of_vector = 10**6 * sizes.num_classes * sizes.itemsize
     for number in (20, 40):
-        room = memory.room(peaks.krylov(sizes, number))
-        fitting = methods._krylov_bytes(sizes, room) // of_vector
-        assert number / 2 <= fitting <= number
-    assert methods._krylov_bytes(sizes, memory.Room(2**50, 2**50, "")) == 2**31
+        room = memory.room(krylov.peak_bytes(sizes, number))
+        assert number / 2 <= krylov.vector_capacity(sizes, room) <= number
+    most = krylov.vector_capacity(sizes, memory.Room(2**50, 2**50, ""))
+    assert most == 2**31 // of_vector
 
 
 def built(data, matrix, num_train, max_bytes):
@@ -258,7 +281,11 @@ def test_what_memory_decided_is_a_warning_of_the_table(data, monkeypatch):
     record = rp_study.run(data, settings).record
     assert record["report"]["kernel"] == "in row blocks at each product"
     assert tables.warnings(record, data) == []
-    monkeypatch.setattr(peaks, "exact", lambda _: 3 * 10**9)
+    monkeypatch.setattr(
+        Exact,
+        "cost",
+        lambda *_: solvers.Cost(sum(data.splits.train[0]), 3 * 10**9),
+    )
     record = rp_study.run(data, settings, options=Options(max_bytes=2 * 10**9)).record
     (told,) = tables.warnings(record, data)
     assert told.startswith("steps: fewest columns through S: krylov")
@@ -417,7 +444,7 @@ def test_targets_of_a_run_and_of_a_fit_are_refused_before_they_are_copied(monkey
     targets = np.broadcast_to(np.float32(0), (count, count))  # takes no memory
     mask = np.arange(count) == 0
     with pytest.raises(ValueError, match="a run on 20,000 nodes and 20,000 columns"):
-        residual.run(
+        generators.run(
             similarity.Power(lambda v: v, 1),
             targets,
             Split(mask, ~mask, ~mask),

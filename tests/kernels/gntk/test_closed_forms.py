@@ -13,7 +13,7 @@ import scipy.sparse
 from gnnrp import metrics, sparse
 from gnnrp.kernels import gntk
 from gnnrp.kernels.gntk import closed_forms
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import similarity
 from gnnrp.types import Split
 
 GOLDEN = json.loads(
@@ -163,7 +163,7 @@ def test_gradient_descent_on_a_linear_network_is_residual_propagation(seed):
     for _ in range(20):
         left = np.where(split.train[:, None], targets - far @ weights, 0)
         weights += 0.7 * far.T @ left
-    found = residual.run(
+    found = generators.run(
         lambda v: closed_forms.linear(A, jnp.eye(N), num_hops=2) @ v,
         targets,
         Split(split.train, np.zeros(N, bool), split.test),
@@ -179,10 +179,10 @@ def test_a_decoupled_kernel_is_a_similarity_for_runs():
     A, targets = generators.adjacency(0), generators.targets(0)
     S = closed_forms.decoupled(A, N, num_hops=1, depth=3)
     settings = {"step_size": 0.3, "num_steps": 40, "metric": metrics.accuracy}
-    found = residual.run(S, targets, generators.split(0), **settings)
+    found = generators.run(S, targets, generators.split(0), **settings)
     dense = similarity.Dense(S(jnp.eye(N)))
-    expected = residual.run(dense, targets, generators.split(0), **settings)
-    assert found.report.method == "exact"
+    expected = generators.run(dense, targets, generators.split(0), **settings)
+    assert found.report.solver == "exact"
     np.testing.assert_allclose(found.predictions, expected.predictions, atol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Any step of RP at once, and where it ends, from the eigenvectors of S_XX.
+"""Any step of RP, and its limit, from the eigenvectors of S_XX.
 
 S_XX = Q diag(λ) Q^T, z = η λ. For the squared loss from F_0, with R_0 = Y - F_0,
 
@@ -8,34 +8,123 @@ for known and unknown nodes alike. Only the columns S[:, X] are formed; the
 factorization is float64 on the host.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Int, Shaped
 
-from gnnrp.runtime import arrays, checks
+from gnnrp.propagation import linear_maps
+from gnnrp.propagation.convergence import Convergence, Definiteness
+from gnnrp.propagation.problem import Problem, Steps
+from gnnrp.propagation.sizes import (
+    WIDE,
+    Sizes,
+    num_target_and_score_entries,
+    peak_with_restricted_matrix,
+)
+from gnnrp.propagation.solvers import _closed_forms, _restart_checks
+from gnnrp.propagation.solvers._closed_forms import ClosedForm, Curve
+from gnnrp.propagation.solvers.base import STAGE, Cost, Evaluation, Solution, keeper
+from gnnrp.runtime import arrays, checks, tracing
+from gnnrp.runtime.options import Options
+from gnnrp.types import LinearMap
+
+MAX_TRAIN = 2_000  # training nodes of a practical run: 64 MB, two seconds of ``eigh``
+_UNIT_BYTES = 2**29  # unit vectors of a block, see ``linear_maps.columns``
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """Solve by the eigenvectors of S_XX, one split after the other.
+
+    It needs the squared loss, known training targets and a symmetric S. It multiplies
+    S by one column for each training node, whatever the number of steps and step sizes,
+    and is practical for up to 2,000 training nodes a split.
+
+    Source: Theorem 3.2 and its proof (App. B.2).
+    """
+
+    def unsupported(self, problem: Problem, similarity: LinearMap) -> str | None:
+        """Return the reason why the solver does not support the problem, or None."""
+        if problem.is_sharded:
+            return "devices share the rows, and eigenvectors of S_XX need one machine"
+        return _closed_forms.unsupported(problem, similarity)
+
+    def cost(self, sizes: Sizes) -> Cost:
+        """Return the cost, with the factorization of one split at a time."""
+        n, num_train, itemsize = sizes.num_nodes, sizes.num_train, sizes.itemsize
+        square, tall = WIDE * num_train**2, WIDE * n * num_train
+        columns = n * num_train * itemsize
+        factorizing = max(
+            columns + 2 * min(columns, _UNIT_BYTES),  # products with unit vectors
+            columns + 5 * square,  # eigenvectors of S_XX
+            columns + 2 * tall + 2 * square,  # S[:, X] Q, of S in float64
+        )
+        rows = sizes.num_evaluated * num_train * (WIDE + itemsize)
+        # To round-off of float64, more combinations of the modes are tried.
+        num_arrays = (5, 0.6) if itemsize < WIDE else (9, 1)
+        modes = _closed_forms.mode_bytes(sizes.num_steps, num_train, *num_arrays)
+        predictions = (2 * WIDE + sizes.num_step_sizes * itemsize) * (
+            sizes.num_splits * n * sizes.num_classes
+        )
+        width = sizes.num_splits * sizes.num_classes
+        scores = num_target_and_score_entries(sizes, width) * itemsize
+        peak = max(factorizing, square + tall + rows + modes) + predictions + scores
+        return Cost(
+            sizes.num_train_total,
+            peak_with_restricted_matrix(sizes, peak),
+            num_train <= MAX_TRAIN,
+        )
+
+    def solve(
+        self,
+        problem: Problem,
+        similarity: LinearMap,
+        steps: Steps,
+        evaluation: Evaluation,
+        options: Options,
+    ) -> list[Solution]:
+        """Return a solution for each step size; see ``solvers.base.Solver``."""
+        num_splits, num_steps = len(problem.train), steps.num_steps
+        similarity = tracing.as_argument(similarity)
+
+        def like(done: int) -> list[list[Curve]]:
+            empty = _closed_forms.empty_curve(problem, num_steps)
+            return [[empty for _ in steps.step_sizes] for _ in range(done)]
+
+        def find_fault(_: int, curves: list[list[Curve]]) -> str | None:
+            return _restart_checks.find_exact_fault(curves, problem, evaluation)
+
+        with keeper(options) as saved:
+            curves = saved.resumed(like, find_fault, num_splits) or []
+            for split in range(len(curves), num_splits):
+                curves.append([
+                    _closed_forms.evaluate(form, problem, split, num_steps, evaluation)
+                    for form in _forms(similarity, problem, split, steps)
+                ])
+                options.report(STAGE, split + 1, num_splits)
+                saved.offer(split + 1, lambda: curves)
+            saved.finish(num_splits, lambda: curves)
+        num_columns = int(problem.train.sum())
+        return [
+            _closed_forms.join(
+                list(each), num_steps, evaluation, num_columns=num_columns
+            )
+            for each in zip(*curves, strict=True)
+        ]
 
 
 class Factorization(NamedTuple):
-    """What every step needs of S, in float64."""
+    """Spectral decomposition of S_XX, in float64."""
 
     eigenvalues: Float[np.ndarray, " l"]  # λ of S_XX, ascending
     eigenvectors: Float[np.ndarray, "l l"]  # Q
     rows: Float[np.ndarray, "m l"]  # S[nodes, X] Q
     noise: float  # eigenvalues up to this size may be round-off of S
-
-
-class Convergence(NamedTuple):
-    """Which row of the paper's convergence table holds, and the spectrum behind it."""
-
-    definiteness: str  # of S_XX: "positive definite", "positive semi-definite", ...
-    smallest: float  # eigenvalue of S_XX
-    largest: float
-    safe_step_size: float  # residuals stay bounded for η below it: 2 / λ_max
-    residual_converges: bool
-    predictions_converge: bool
-    explanation: str
 
 
 def factorize(
@@ -80,7 +169,7 @@ def factorize(
         msg = (
             f"exact trajectories need a symmetric similarity; entry {pair} of S_XX, "
             f"{here:.4g}, differs from its transpose by {abs(here - there):.3g}; "
-            'residual.run(..., method="iterate") takes any'
+            'use the solver "iterate", which needs no symmetry'
         )
         raise ValueError(msg)
     S_XX = (S_XX + S_XX.T) / 2
@@ -235,7 +324,7 @@ def convergence(
     *,
     step_size: float,
 ) -> Convergence:
-    """Say which row of the paper's convergence table holds for this S, Y and η.
+    """Return the row of the paper's convergence table that holds for this S, Y and η.
 
     The table's "not converge" means in general; here it is decided for the targets at
     hand: a negative or too large η λ matters if R_0 has a component there, a zero one
@@ -261,33 +350,22 @@ def convergence(
     present = (np.abs(coefficients) > 1e-6 * norms).any(axis=1)
     safe = 2 / largest if largest > noise else np.inf
     negative, zero = values < -noise, np.abs(values) <= noise
-    grows = present & (negative | (step_size * values >= 2))
     drift = factorization.rows[:, zero] @ coefficients[zero]
     drifts = bool((np.abs(drift) > norms * _drift_floor(factorization, zero)).any())
+    definiteness = Definiteness.POSITIVE_DEFINITE
     if negative.any():
-        definiteness = "indefinite"
+        definiteness = Definiteness.INDEFINITE
     elif zero.any():
-        definiteness = "positive semi-definite"
-    else:
-        definiteness = "positive definite"
-    causes = []
-    if (present & (step_size * values >= 2)).any():
-        causes.append(f"step size {step_size:g} is not below 2 / λ_max = {safe:.4g}")
-    if (present & negative).any():
-        causes.append(f"S_XX has eigenvalue {smallest:.4g} < 0 and Y a component on it")
-    if causes:
-        why = f"diverges: {', and '.join(causes)}"
-    elif drifts:
-        why = (
-            "residuals converge; predictions drift linearly with the null space of S_XX"
-        )
-    elif definiteness == "positive definite":
-        why = "converges to kernel regression, S_X'X S_XX^-1 Y"
-    else:
-        why = "converges to the least-squares limit, S_X'X S_XX^+ Y"
-    bounded = not grows.any()
+        definiteness = Definiteness.POSITIVE_SEMIDEFINITE
     return Convergence(
-        definiteness, smallest, largest, safe, bounded, bounded and not drifts, why
+        definiteness,
+        smallest,
+        largest,
+        safe,
+        step_size,
+        has_large_mode=bool((present & (step_size * values >= 2)).any()),
+        has_negative_mode=bool((present & negative).any()),
+        drifts=drifts,
     )
 
 
@@ -341,3 +419,64 @@ def _drift_floor(factorization: Factorization, zero: np.ndarray) -> float:
         return 0.0
     largest_row = float(np.abs(factorization.rows).max(initial=0))
     return 1e-6 * largest_row + 10 * np.sqrt(factorization.noise * largest_row)
+
+
+def _forms(
+    similarity: LinearMap, problem: Problem, split: int, steps: Steps
+) -> list[ClosedForm]:
+    """Return the closed form of one split, for each step size."""
+    train = np.flatnonzero(problem.train[split])
+    num_nodes, dtype = len(problem.targets), problem.targets.dtype
+    columns = linear_maps.columns(similarity, train, num_nodes, dtype=dtype)
+    factors = factorize(columns, train)
+    residual = problem.initial_residual[split, train].astype(np.float64)
+    return [
+        _form(factors, problem, split, residual, step_size)
+        for step_size in steps.step_sizes
+    ]
+
+
+def _form(
+    factors: Factorization,
+    problem: Problem,
+    split: int,
+    residual: Float[np.ndarray, "l c"],
+    step_size: float,
+) -> ClosedForm:
+    dtype = problem.targets.dtype
+    coefficients = factors.eigenvectors.T @ residual
+
+    def modes(steps):
+        return growth(factors.eigenvalues, step_size, steps)
+
+    def fields(part):
+        rows = jnp.asarray(factors.rows[part.of_split(split)[0]], dtype)
+        return lambda mix: _combine_modes(
+            rows, (mix[:, :, None] * coefficients).astype(dtype)
+        )
+
+    def predictions(step):
+        a = modes(np.array([step]))[0]
+        change = factors.rows @ (a[:, None] * coefficients)
+        return _closed_forms.initial_predictions(problem, split) + change
+
+    def worst_column(step):
+        # Relative to the mode that grew most, so that nothing overflows.
+        log_growth = step * np.log(np.abs(1 - step_size * factors.eigenvalues))
+        residuals = np.exp(log_growth - log_growth.max())[:, None] * coefficients
+        return int(np.argmax(np.linalg.norm(residuals, axis=0)))
+
+    return ClosedForm(
+        modes,
+        np.abs(factors.rows).max(axis=0) * np.abs(coefficients).max(axis=1),
+        fields,
+        predictions,
+        lambda steps: residual_norms(factors, residual, steps, step_size=step_size),
+        worst_column,
+        convergence(factors, residual, step_size=step_size),
+    )
+
+
+@jax.jit
+def _combine_modes(rows, mix):
+    return jnp.einsum("ql,rlc->rqc", rows, mix, precision="highest")

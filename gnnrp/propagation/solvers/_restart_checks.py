@@ -1,45 +1,37 @@
-"""Faults of restored states: what a scan over a curve or one evaluation reveals.
+"""Checks of restored checkpoints by a scan over their curves and one evaluation.
 
 Each function returns the fault of a checkpoint, or None. A number that nothing else
-determines, such as the score or the residual norm of a step between, is not checked.
+determines, such as the score or the residual norm of an inner step, is not checked.
 """
 
 import functools
-import json
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from gnnrp.propagation import exact, selection
+from gnnrp.propagation.convergence import Convergence
 from gnnrp.propagation.problem import Problem, judge, with_nan
-from gnnrp.types import MetricFn
+from gnnrp.propagation.selection import Choice
+from gnnrp.propagation.solvers.base import Evaluation
 
-_HOPELESS = 1e6  # times its start: beyond, the next predictions may overflow
-_CLOSE = 1e-2  # of numbers that another compilation may sum in another order
+_OVERFLOW = 1e6  # growth of a residual beyond which the next predictions may overflow
+_TOLERANCE = 1e-2  # relative, for another order of summation in another compilation
 _NORM, _VAL, _TEST, _COLUMN = range(4)  # rows of the curves
 
 
-class Choice(NamedTuple):
-    """The rule by which a run chooses one of its steps."""
-
-    metric: MetricFn  # from ``runtime.tracing.as_static``
-    rule: str
-    patience: Any
-
-
-def fault_of_steps(
+def find_iterate_fault(
     t: int,
     carry: Any,
     curves: Float[np.ndarray, "4 t s"],
-    begun: Any,
+    start: Any,
     problem: Problem,
     mask: Any,
     norm_fn: Callable[[Problem, Any, Any], Float[Array, " s"]],
-    choice: Choice,
+    evaluation: Evaluation,
 ) -> str | None:
     """Check a run of single steps.
 
@@ -50,13 +42,13 @@ def fault_of_steps(
 
     Args:
         t: number of the checkpoint.
-        carry: restored; see ``_iterated``.
+        carry: restored, see ``iterate``.
         curves: restored; -inf where a score is NaN.
-        begun: carry of the start.
+        start: carry before the first step.
         problem: of the run.
-        mask: which targets are fed back.
-        norm_fn: from problem, mask and predictions, the residual norm of each split.
-        choice: of the run.
+        mask: targets that are fed back.
+        norm_fn: (problem, mask, predictions) -> residual norm of each split.
+        evaluation: metric and selection rule of the run.
     """
     if int(carry.state.t) != t:
         return f"its state is of step {int(carry.state.t)}"
@@ -66,9 +58,9 @@ def fault_of_steps(
     curves[[_VAL, _TEST]] = with_nan(curves[[_VAL, _TEST]])
     has_val = np.asarray(jnp.any(problem.val.mask, axis=1))
     curves = with_nan(curves)
-    if not _is_chosen(carry.chosen, curves[_VAL].T, has_val, choice):
+    if not _is_selected(carry.choice, curves[_VAL].T, has_val, evaluation):
         return "its best step is not that of its curves"
-    score = functools.partial(judge, problem, metric=choice.metric)
+    score = functools.partial(judge, problem, metric=evaluation.metric)
     # A new function at each call, so that a changed loss is traced anew.
     norm = jax.jit(lambda problem, mask, F: norm_fn(problem, mask, F))
     parts = (problem.val, problem.test)
@@ -76,27 +68,24 @@ def fault_of_steps(
     F, scores = carry.state.predictions, curves[[_VAL, _TEST]]
     if not _are_close(score(F), scores[:, -1], np.stack(slack)):
         return "its predictions do not score as its curves state"
-    step = np.asarray(carry.chosen.step)
+    step = np.asarray(carry.choice.step)
     at_best = scores[:, np.maximum(step, 1) - 1, np.arange(len(step))]
     best = np.where(step > 0, score(carry.best), at_best)
     if not _are_close(best, at_best, np.stack(slack)):
         return "its best predictions do not score as its curves state"
-    start, now = (
-        np.asarray(norm(problem, mask, each)) for each in (begun.state.predictions, F)
+    first, last = (
+        np.asarray(norm(problem, mask, each)) for each in (start.state.predictions, F)
     )
-    if not _are_close(start, curves[_NORM, 0]):
+    if not _are_close(first, curves[_NORM, 0]):
         return "its curves do not begin at the start"
-    diverged = ~(now <= _HOPELESS * start) | np.isnan(scores[:, -1]).any(axis=0)
+    diverged = ~(last <= _OVERFLOW * first) | np.isnan(scores[:, -1]).any(axis=0)
     finite = np.isfinite(curves[_NORM]).all(axis=0)
     finite &= _are_finite(F) & _are_finite(carry.best)
-    return _fault_of_values(finite | diverged, curves[_COLUMN], F.shape[2])
+    return _find_value_fault(finite | diverged, curves[_COLUMN], F.shape[2])
 
 
-def fault_of_pieces(
-    pieces: Sequence[Sequence[Any]],
-    problem: Problem,
-    initial_residual: Float[Any, "s n c"],
-    choice: Choice,
+def find_exact_fault(
+    curves: Sequence[Sequence[Any]], problem: Problem, evaluation: Evaluation
 ) -> str | None:
     """Check the splits that eigenvectors have solved.
 
@@ -105,57 +94,56 @@ def fault_of_pieces(
     from another form of the predictions, which ranks ties in another way.
 
     Args:
-        pieces: restored, of each split and step size; see ``_curves``.
+        curves: restored, of each split and step size; see ``_closed_forms``.
         problem: of the run.
-        initial_residual: [R_0, 0].
-        choice: of the run.
+        evaluation: metric and selection rule of the run.
     """
     num_classes = problem.targets.shape[1]
-    for split, some in enumerate(pieces):
+    initial_residual = problem.initial_residual
+    for split, of_split in enumerate(curves):
         has_val = np.array([problem.val.mask[split].any()])
         train = problem.train[split]
         scale = 1 / np.sqrt(int(train.sum() * num_classes))
         start = np.linalg.norm(initial_residual[split]) * scale
-        for piece in some:
-            step = int(piece.chosen.step[0])
-            if not _is_chosen(piece.chosen, piece.val[None], has_val, choice):
+        for curve in of_split:
+            step = int(curve.choice.step[0])
+            if not _is_selected(curve.choice, curve.val[None], has_val, evaluation):
                 return f"the best step of split {split} is not that of its curves"
-            if not _are_close(start, piece.norms[0]):
+            if not _are_close(start, curve.norms[0]):
                 return f"the curves of split {split} do not begin at the start"
-            diverged = ~(piece.norms[-1:] <= _HOPELESS * start)
-            finite = np.isfinite(piece.norms).all() & np.isfinite(piece.best).all()
-            left = (problem.targets - piece.best)[train]
+            diverged = ~(curve.norms[-1:] <= _OVERFLOW * start)
+            finite = np.isfinite(curve.norms).all() & np.isfinite(curve.best).all()
+            left = (problem.targets - curve.best)[train]
             norm = np.linalg.norm(left) * scale
-            at_best = piece.norms[step : step + 1]  # none after the last step
+            at_best = curve.norms[step : step + 1]  # empty after the last step
             if not (diverged or _are_close(np.full_like(at_best, norm), at_best)):
                 return f"the predictions of split {split} are not those of its curves"
-            fault = _fault_of_values(finite | diverged, piece.worst, num_classes)
-            if fault or not _is_convergence(piece.told):
+            fault = _find_value_fault(
+                finite | diverged, curve.worst_column, num_classes
+            )
+            if fault or not _is_convergence(curve.convergence):
                 return fault or f"the report of split {split} cannot be read"
     return None
 
 
-def _is_chosen(
-    chosen: selection.Selection,
+def _is_selected(
+    choice: Choice,
     val: Float[np.ndarray, "s t"],
     has_val: Bool[np.ndarray, " s"],
-    choice: Choice,
+    evaluation: Evaluation,
 ) -> bool:
     """Return whether a choice is the one of a curve."""
-    steps = np.arange(1, val.shape[1] + 1).astype(val.dtype)
-    score = np.where(has_val[:, None], val, steps)
-    expected = selection.over_curve(score, rule=choice.rule, patience=choice.patience)
-    pairs = zip(chosen, expected, strict=True)
+    pairs = zip(choice, evaluation.choose(val, has_val), strict=True)
     return all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)
 
 
-def _are_close(found: Any, expected: Any, slack: Any = 0) -> bool:
-    """Return whether numbers are equal up to round-off, and infinite or NaN alike."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    bound = _CLOSE * (1e-3 + np.abs(np.where(np.isfinite(expected), expected, 0)))
+def _are_close(actual: Any, expected: Any, slack: Any = 0) -> bool:
+    """Return whether numbers are equal up to round-off, or equally infinite or NaN."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    bound = _TOLERANCE * (1e-3 + np.abs(np.where(np.isfinite(expected), expected, 0)))
     with np.errstate(invalid="ignore"):  # of infinities
-        near = np.abs(found - expected) <= bound + slack
-    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+        near = np.abs(actual - expected) <= bound + slack
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     return bool((near | same).all())
 
 
@@ -164,7 +152,7 @@ def _are_finite(predictions: Float[Array, "n s c"]) -> Bool[Array, " s"]:
     return jnp.isfinite(predictions).all(axis=(0, 2))
 
 
-def _fault_of_values(sound: Any, columns: Any, num_classes: int) -> str | None:
+def _find_value_fault(sound: Any, columns: Any, num_classes: int) -> str | None:
     if not np.all(sound):
         return "it has values that are not finite, and its residual has not grown"
     if not np.isin(columns, np.arange(num_classes)).all():
@@ -172,10 +160,10 @@ def _fault_of_values(sound: Any, columns: Any, num_classes: int) -> str | None:
     return None
 
 
-def _is_convergence(told: np.ndarray) -> bool:
-    """Return whether bytes hold a convergence report in JSON."""
+def _is_convergence(numbers: Float[np.ndarray, "8"]) -> bool:
+    """Return whether numbers are those of a convergence report."""
     try:
-        exact.Convergence(**json.loads(bytes(told)))
-    except (ValueError, TypeError, RecursionError):
+        Convergence.from_numbers(numbers)
+    except ValueError:
         return False
     return True

@@ -1,10 +1,9 @@
-"""Lanczos with full reorthogonalization, one start a column: a Krylov space that grows.
+"""Lanczos with full reorthogonalization: a growing Krylov space for each column.
 
-Its vectors and images stay on the device, in arrays with room for more.
+Vectors and images stay on the device, in arrays with spare capacity.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,15 +12,17 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from gnnrp.propagation._nodes import Indexed, InPlace
+from gnnrp.propagation.solvers._node_positions import Positions
+from gnnrp.propagation.solvers.base import STAGE
 from gnnrp.runtime import tracing
+from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap
 
 CAPACITIES = (32, 48, 64, 96, 128, 192, 256)  # few, since each is one compilation
 
 
-class Growth(NamedTuple):
-    """A space while it grows."""
+class Space(NamedTuple):
+    """A Krylov space, and the tridiagonal matrix T of S_XX in its basis."""
 
     vectors: Float[Array, "s c m l"]
     images: Float[Array, "s c m r"]
@@ -32,10 +33,16 @@ class Growth(NamedTuple):
     error: Float[np.ndarray, ""]
 
 
-def begun(start: Float[Array, "s c l"], num_rest: int, count: int) -> Growth:
-    """Return a space from its first vector on, with room for so many."""
+def init(start: Float[Array, "s c l"], num_rest: int, count: int) -> Space:
+    """Return a space of ``count`` vectors, all zero, and its first vector.
+
+    Args:
+        start: unit vectors R_0 / |R_0|.
+        num_rest: number of nodes on which the images are stored.
+        count: number of vectors; 0, or that of a checkpoint to restore.
+    """
     numbers = (count, *start.shape[:2])
-    return Growth(
+    return Space(
         _zeros(start, count, start.shape[2]),
         _zeros(start, count, num_rest),
         start,
@@ -46,33 +53,42 @@ def begun(start: Float[Array, "s c l"], num_rest: int, count: int) -> Growth:
     )
 
 
-def grown(
-    state: Growth,
+def extend(
+    state: Space,
     similarity: LinearMap,
-    places: Indexed | InPlace,
-    more: int,
-    limit: int,
-    sent: Float[Array, "n s c"] | None,
-    callback: Callable[[int, int], None] | None,
-) -> Growth:
-    """Return the space with more vectors; ``sent`` is S of the first one, if known."""
+    positions: Positions,
+    count: int,
+    max_vectors: int,
+    first_image: Float[Array, "n s c"] | None,
+    options: Options,
+) -> Space:
+    """Return the space with more vectors.
+
+    Args:
+        state: the space.
+        similarity: S.
+        positions: of the training nodes and the others.
+        count: number of vectors to add.
+        max_vectors: final size of the space, for capacity and progress.
+        first_image: S of the first vector, if known.
+        options: progress.
+    """
     diagonal, off_diagonal = list(state.diagonal), list(state.off_diagonal)
-    capacity = _capacity(len(diagonal) + more, limit)
+    capacity = _capacity(len(diagonal) + count, max_vectors)
     vector = state.vector
-    vectors = _with_room(state.vectors, capacity)
-    images = _with_room(state.images, capacity)
-    for _ in range(more):
+    vectors = _reserve(state.vectors, capacity)
+    images = _reserve(state.images, capacity)
+    for _ in range(count):
         at = len(diagonal)
         vectors = _store(vectors, vector, at)
-        is_known = at == 0 and sent is not None
-        moved = sent if is_known else _send(similarity, places, vector)
-        images = _store(images, _on_rest(places, moved), at)
-        product = _on_train(places, moved)
+        is_known = at == 0 and first_image is not None
+        image = first_image if is_known else _multiply(similarity, positions, vector)
+        images = _store(images, _on_rest(positions, image), at)
+        product = _on_train(positions, image)
         vector, alpha, beta = _orthogonalize(vectors, vector, product)
         diagonal.append(np.asarray(alpha, np.float64))
         off_diagonal.append(np.asarray(beta, np.float64))
-        if callback:
-            callback(at + 1, limit)
+        options.report(STAGE, at + 1, max_vectors)
     return state._replace(
         vectors=vectors,
         images=images,
@@ -82,23 +98,23 @@ def grown(
     )
 
 
-def first(state: Growth, count: int) -> Growth:
-    """Return the space with the numbers of its first vectors alone."""
+def truncate(state: Space, count: int) -> Space:
+    """Return the space with T of its first vectors only."""
     diagonal, off_diagonal = state.diagonal[:count], state.off_diagonal[:count]
     return state._replace(diagonal=diagonal, off_diagonal=off_diagonal)
 
 
 def find_fault(
-    state: Growth,
+    state: Space,
     start: Float[Array, "s c l"],
     similarity: LinearMap,
-    places: Indexed | InPlace,
+    positions: Positions,
 ) -> str | None:
     """Return the fault of a restored space, or None.
 
-    The vectors must be orthonormal and begin with the start, and one product must send
-    a random combination of them where the images and T do: S V = V T + β v e_m^T. That
-    reveals every change that is not small relative to the round-off of a product.
+    The vectors must be orthonormal and begin with the start, and one product with a
+    random combination of them must agree with the images and T: S V = V T + β v e_m^T.
+    That reveals every change that is not small relative to the round-off of a product.
     """
     arrays = (state.vectors, state.images, state.vector)
     if not all(bool(jnp.isfinite(each).all()) for each in arrays):
@@ -115,15 +131,15 @@ def find_fault(
         return "its first vectors are not those of the run"
     weights = np.random.default_rng(count).standard_normal((count, *start.shape[:2]))
     # T w, with the next vector as one more row.
-    sent = np.zeros((count + 1, *start.shape[:2]))
-    sent[:-1] = state.diagonal * weights
-    sent[:-2] += state.off_diagonal[:-1] * weights[1:]
-    sent[1:] += state.off_diagonal * weights
-    scale = np.abs(sent).sum(axis=0)
-    kind = start.dtype
-    parts = (np.asarray(np.moveaxis(each, 0, 2), kind) for each in (weights, sent))
+    image = np.zeros((count + 1, *start.shape[:2]))
+    image[:-1] = state.diagonal * weights
+    image[:-2] += state.off_diagonal[:-1] * weights[1:]
+    image[1:] += state.off_diagonal * weights
+    scale = np.abs(image).sum(axis=0)
+    dtype = start.dtype
+    parts = (np.asarray(np.moveaxis(each, 0, 2), dtype) for each in (weights, image))
     skew, off, lost, size = map(
-        np.asarray, _errors(state[:3], similarity, places, *parts)
+        np.asarray, _errors(state[:3], similarity, positions, *parts)
     )
     if not skew <= bound:
         return "its vectors are not orthonormal"
@@ -135,61 +151,62 @@ def find_fault(
 
 
 @tracing.Jit
-def _errors(arrays, similarity, places, weights, sent):
+def _errors(arrays, similarity, positions, weights, image):
     """Return the errors of V^T V, of S V on the training nodes and on the others.
 
-    The last number is the size of the images that take part.
+    The last result is the size of the images that are combined.
     """
     vectors, images, vector = arrays
-    one = functools.partial(jnp.einsum, precision="highest")
+    einsum = functools.partial(jnp.einsum, precision="highest")
     every = jnp.concatenate([vectors, vector[:, :, None]], axis=2)
-    gram = one("scil,scjl->scij", every, every)
-    # A column whose space is complete goes on with zeros.
+    gram = einsum("scil,scjl->scij", every, every)
+    # A column whose space is complete continues with zeros.
     is_zero = jnp.diagonal(gram, axis1=2, axis2=3) == 0
     eye = jnp.eye(gram.shape[2], dtype=gram.dtype)
     skew = jnp.abs(gram - jnp.where(is_zero[..., None], 0, eye)).max()
-    moved = _send_impl(similarity, places, one("scm,scml->scl", weights, vectors))
-    off = places.on_train(moved) - one("scm,scml->scl", sent, every)
-    rest = one("scm,scmr->scr", weights, images)
-    size = one("scm,scmr->scr", jnp.abs(weights), jnp.abs(images))
-    lost = jnp.abs(places.on_rest(moved) - rest).max(axis=2, initial=0)
+    combination = einsum("scm,scml->scl", weights, vectors)
+    product = _multiply_impl(similarity, positions, combination)
+    off = positions.on_train(product) - einsum("scm,scml->scl", image, every)
+    rest = einsum("scm,scmr->scr", weights, images)
+    size = einsum("scm,scmr->scr", jnp.abs(weights), jnp.abs(images))
+    lost = jnp.abs(positions.on_rest(product) - rest).max(axis=2, initial=0)
     return skew, jnp.abs(off).max(axis=2), lost, size.max(axis=2, initial=0)
 
 
-def trimmed(state: Growth) -> Growth:
-    """Return the space without room for more, which memory may not grant again."""
+def trim(state: Space) -> Space:
+    """Return the space without spare capacity, for a checkpoint."""
     count = len(state.diagonal)
     return state._replace(
         vectors=state.vectors[:, :, :count], images=state.images[:, :, :count]
     )
 
 
-def _capacity(count: int, limit: int) -> int:
-    return min(c for c in (*CAPACITIES, limit) if c >= count)
+def _capacity(count: int, max_vectors: int) -> int:
+    return min(c for c in (*CAPACITIES, max_vectors) if c >= count)
 
 
-def _zeros(like: Float[Array, "s c l"], room: int, width: int) -> Array:
-    """Return zeros (s, c, room, width), shared by the devices as the vectors are."""
-    shape, sharding = (*like.shape[:2], room, width), None
+def _zeros(like: Float[Array, "s c l"], count: int, width: int) -> Array:
+    """Return zeros (s, c, count, width), sharded as the vectors are."""
+    shape, sharding = (*like.shape[:2], count, width), None
     if isinstance(like.sharding, NamedSharding):
         *most, last = (*like.sharding.spec, None, None, None)[:3]
         sharding = NamedSharding(like.sharding.mesh, PartitionSpec(*most, None, last))
     return jnp.zeros(shape, like.dtype, device=sharding)
 
 
-def _with_room(array: Array, capacity: int) -> Array:
-    room = max(0, capacity - array.shape[2])
-    return jnp.pad(array, [(0, 0), (0, 0), (0, room), (0, 0)]) if room else array
+def _reserve(array: Array, capacity: int) -> Array:
+    spare = max(0, capacity - array.shape[2])
+    return jnp.pad(array, [(0, 0), (0, 0), (0, spare), (0, 0)]) if spare else array
 
 
-def _send_impl(similarity, places, vector):
+def _multiply_impl(similarity, positions, vector):
     """Return S v of all nodes, (n, s, c)."""
-    spread = places.spread(vector)
-    return similarity(spread.reshape(len(spread), -1)).reshape(spread.shape)
+    v = positions.scatter(vector)
+    return similarity(v.reshape(len(v), -1)).reshape(v.shape)
 
 
 def _orthogonalize_impl(vectors, vector, product):
-    """Return the next vector, α and β; twice, since once is not enough in float32."""
+    """Return the next vector, α and β; reorthogonalized twice for float32."""
     alpha = jnp.einsum("scl,scl->sc", vector, product)
     scale = jnp.linalg.norm(product, axis=-1)
     for _ in range(2):
@@ -207,8 +224,8 @@ def _store_impl(array, row, at):
     return jax.lax.dynamic_update_index_in_dim(array, row, at, 2)
 
 
-_send = tracing.Jit(_send_impl)
-_on_train = jax.jit(lambda places, moved: places.on_train(moved))
-_on_rest = jax.jit(lambda places, moved: places.on_rest(moved))
+_multiply = tracing.Jit(_multiply_impl)
+_on_train = jax.jit(lambda positions, image: positions.on_train(image))
+_on_rest = jax.jit(lambda positions, image: positions.on_rest(image))
 _orthogonalize = jax.jit(_orthogonalize_impl)
 _store = jax.jit(_store_impl, donate_argnums=0)

@@ -1,0 +1,150 @@
+"""Results of a run: trajectory, report, and the explanation of a divergence."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from gnnrp.propagation import convergence
+from gnnrp.propagation.convergence import Convergence, Definiteness
+from gnnrp.propagation.problem import Problem
+from gnnrp.propagation.solvers.base import Solution
+from gnnrp.runtime import tracing
+from gnnrp.types import LinearMap
+
+
+class Divergence(NamedTuple):
+    """A residual that grew past its start and did not shrink again."""
+
+    step: int  # the first one whose update made it grow
+    column: int  # class or task with the largest residual at that step
+    safe_step_size: float  # 2 / λ_max, about; 0: none is safe; NaN: unknown
+    explanation: str
+
+
+class Report(NamedTuple):
+    """Solver, convergence and warnings of a run."""
+
+    solver: str  # "exact", "krylov", "iterate", or the name of another class
+    reason: str  # for this solver
+    num_steps: int  # steps taken; fewer than requested if the run stopped early
+    diverged: Bool[np.ndarray, "*s"]  # the residual grew, or is not finite
+    divergences: tuple[Divergence | None, ...]  # one a split
+    convergence: tuple[Convergence, ...] | None  # one a split; None: unknown
+    error: float  # estimated relative error of the predictions ("krylov"), else 0
+    num_columns: int  # multiplied by S; closed forms share them among step sizes
+    warnings: dict[str, str]  # by kind; ``run`` emits those of a single trajectory
+
+
+class Trajectory(NamedTuple):
+    """Scores of a run at each step, and its best step; curves start after step 1."""
+
+    train_residual: Float[np.ndarray, "*s t"]  # RMS of the residual before each step
+    val: Float[np.ndarray, "*s t"]
+    test: Float[np.ndarray, "*s t"]
+    best_step: Int[np.ndarray, "*s"]
+    best_val: Float[np.ndarray, "*s"]
+    best_test: Float[np.ndarray, "*s"]
+    predictions: Float[Any, "*s n c"]  # F at the best step, of all nodes
+    report: Report
+
+
+def make_trajectories(
+    solutions: list[Solution],
+    problem: Problem,
+    similarity: LinearMap,
+    step_sizes: tuple[float, ...],
+    solver: tuple[str, str],
+) -> list[Trajectory]:
+    """Return the solution of each step size as a trajectory.
+
+    Args:
+        solutions: of the solver.
+        problem: of the run.
+        similarity: S; its spectrum explains a divergence.
+        step_sizes: η.
+        solver: its name, and the reason for it.
+
+    Raises:
+        ValueError: a split has no validation score, though nothing diverges.
+    """
+
+    @functools.cache
+    def ends() -> Float[np.ndarray, "2 s"]:
+        train = jnp.asarray(problem.train)
+        return np.asarray(convergence.spectrum_ends(similarity, train))
+
+    def explain(solution: Solution, split: int, step_size: float) -> tuple[float, str]:
+        if solution.convergence is None:
+            curvature = solution.max_curvature
+            return convergence.safe_step_size(ends()[:, split], step_size, curvature)
+        known = solution.convergence[split]
+        no_step = known.definiteness is Definiteness.INDEFINITE
+        return 0.0 if no_step else known.safe_step_size, known.explanation
+
+    similarity = tracing.as_argument(similarity)
+    trajectories = []
+    for solution, step_size in zip(solutions, step_sizes, strict=True):
+        first = convergence.divergence_steps(solution.train_residual)
+        columns = solution.worst_column
+        divergences = tuple(
+            Divergence(
+                int(t), int(columns[split]), *explain(solution, split, step_size)
+            )
+            if t
+            else None
+            for split, t in enumerate(first)
+        )
+        trajectories.append(_make_trajectory(solution, divergences, solver))
+    return trajectories
+
+
+def _make_trajectory(
+    solution: Solution,
+    divergences: tuple[Divergence | None, ...],
+    solver: tuple[str, str],
+) -> Trajectory:
+    """Return the solution with its report.
+
+    Raises:
+        ValueError: a split has no validation score, though nothing diverges.
+    """
+    steps = np.asarray(solution.choice.step)
+    diverged = np.array([each is not None for each in divergences])
+    if (unscored := (steps == 0) & ~diverged).any():
+        msg = (
+            f"the metric is NaN on the validation nodes of split {np.argmax(unscored)} "
+            "at every step, as a ROC-AUC is where all are of one class; take other "
+            "nodes or another metric"
+        )
+        raise ValueError(msg)
+    report = Report(
+        *solver,
+        num_steps=solution.train_residual.shape[1],
+        diverged=diverged,
+        divergences=divergences,
+        convergence=solution.convergence,
+        error=float(solution.error),
+        num_columns=solution.num_columns,
+        warnings={},
+    )
+    splits, at = np.arange(len(steps)), np.maximum(steps, 1) - 1
+    return Trajectory(
+        solution.train_residual,
+        solution.val,
+        solution.test,
+        steps,
+        solution.val[splits, at],
+        solution.test[splits, at],
+        solution.predictions,
+        report,
+    )
+
+
+def without_split_axis(trajectory: Trajectory) -> Trajectory:
+    """Return the trajectory of the first split."""
+    report = trajectory.report
+    report = report._replace(diverged=report.diverged[0])
+    return Trajectory(*(each[0] for each in trajectory[:-1]), report=report)
