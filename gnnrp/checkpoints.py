@@ -4,12 +4,13 @@ A driver offers its state between steps. ``Keeper`` saves it now and then, and o
 on an interrupt. A resumed run is bit-identical to an uninterrupted one.
 
 A damaged checkpoint is refused. Its manifest seals the step, the settings and all files
-(``_writing.seal``), and holds type, shape and SHA-256 of each leaf, which are compared
-again after orbax has read them. Drivers then compare the state with its step, and
-recompute what one product or one metric reveals. This detects accidents, and files
-that were edited, moved or copied from another run, with or without a new digest. A
-state that somebody changed on purpose and saved by ``save`` passes if the checks of the
-driver do not see the change: no secret signs the seal.
+(``_writing.seal``), and holds type, shape and digest of each leaf, which are compared
+again after orbax has read them. One more leaf holds a digest of the others, the step,
+the settings and the rows (``bind``). Drivers then compare the state with its step, and
+recompute what one product or one metric reveals. This detects accidents, files that
+were edited, moved or copied from another run, and leaves that were changed and saved
+again by ``save``. A state that somebody changes and binds again passes if the checks of
+the driver do not see the change: no secret signs the seal.
 """
 
 import contextlib
@@ -18,11 +19,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jaxtyping import UInt8
 
 from gnnrp import _checks, _disk, _fingerprint, _interrupts, _orbax, _writing
 
@@ -31,6 +33,13 @@ _FILES = 48  # of a checkpoint at most, beside its arrays, of a block each
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
 
 Journal = _writing.Journal
+
+
+class Bound(NamedTuple):
+    """A state, and the digest that binds its leaves to each other and to their run."""
+
+    state: Any
+    digest: UInt8[np.ndarray, " 32"]  # SHA-256
 
 
 class Keeper:
@@ -121,18 +130,25 @@ class Keeper:
         """
         if self._folder is None:
             return None
-        self._kept, found, rows = _restored(self._folder, like, self._settings, most)
+        none = np.zeros(32, np.uint8)
+        self._kept, found, rows = _restored(
+            self._folder, lambda t: Bound(like(t), none), self._settings, most
+        )
         if found is None:
             return None
         path = self._folder / str(self._kept)
         with _together(path):
-            fault = find_fault(self._kept, found)
-            fault = fault or self._journal.find_fault(self._kept, rows, found)
+            state, fault = found.state, None
+            expected = bind(self._kept, state, self._settings, rows)
+            if not np.array_equal(found.digest, expected.digest):
+                fault = f"its arrays or rows are not those of step {self._kept}"
+            fault = fault or find_fault(self._kept, state)
+            fault = fault or self._journal.find_fault(self._kept, rows, state)
             with _orbax.reading(path):
                 if fault:
                     _writing.refuse(fault)
         self._journal.restore(rows)
-        return found
+        return state
 
     def offer(self, t: int, make: Callable[[], Any]) -> None:
         """Save a state if one is due; its number t grows from one offer to the next.
@@ -154,8 +170,9 @@ class Keeper:
         """Save a state, whether one is due or not, unless it is saved already."""
         if self._folder is None or t <= self._kept:
             return
-        began = time.monotonic()
-        save(self._folder, t, make(), self._settings, self._journal.rows)
+        began, rows = time.monotonic(), self._journal.rows
+        bound = bind(t, make(), self._settings, rows)
+        save(self._folder, t, bound, self._settings, rows)
         self._last, self._kept = time.monotonic(), t
         if self._seconds > 0:  # else every state is saved
             self._cost = self._last - began
@@ -219,6 +236,24 @@ def latest(folder: Path) -> int | None:
     return None if found < 0 else found
 
 
+def bind(
+    t: int, state: Any, settings: dict[str, Any], rows: list[Any] | None = None
+) -> Bound:
+    """Return a state with the digest of its leaves, number, settings and rows.
+
+    Args:
+        t: its number.
+        state: a pytree of arrays.
+        settings: plain JSON.
+        rows: of a journal, plain JSON too.
+    """
+    leaves = [_described(leaf) for leaf in _orbax.plain(state).values()]
+    # As JSON is read again, where each key is a string.
+    made = json.loads(json.dumps([t, settings, rows or [], leaves]))
+    digest = bytes.fromhex(_writing.seal_of(made))
+    return Bound(state, np.frombuffer(digest, np.uint8))
+
+
 def save(
     folder: Path,
     t: int,
@@ -231,7 +266,7 @@ def save(
     Args:
         folder: made if need be.
         t: its number.
-        state: a pytree of arrays.
+        state: a pytree of arrays; ``Keeper`` resumes one from ``bind``.
         settings: plain JSON, kept beside it.
         rows: of a journal, plain JSON too.
 
@@ -311,11 +346,11 @@ def _restored(
 
 
 def _described(leaf: Any) -> list[Any]:
-    """Return type and shape of an array, and its SHA-256 where one process holds it."""
-    is_whole = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
-    array = np.asarray(leaf) if is_whole else leaf
-    contents = _fingerprint.digest(array) if is_whole else None
-    return [str(array.dtype), list(array.shape), contents]
+    """Return type, shape and SHA-256 of an array, a checksum if processes share it."""
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return [str(leaf.dtype), list(leaf.shape), _fingerprint.checksum(leaf)]
+    array = np.asarray(leaf)
+    return [str(array.dtype), list(array.shape), _fingerprint.digest(array)]
 
 
 @contextlib.contextmanager

@@ -203,9 +203,10 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_last_one_in_use(on_small_disk
     code = (
         "import numpy as np\nfrom pathlib import Path\nfrom gnnrp import checkpoints\n"
         "kept = np.random.default_rng(0).random(4000)\n"
-        "checkpoints.save(Path('run'), 1, kept, {})\n"
+        "state = checkpoints.bind(1, kept, {})\n"
+        "checkpoints.save(Path('run'), 1, state, {})\n"
         "leave(taken() // 2)\n"
-        "try:\n    checkpoints.save(Path('run'), 2, kept, {})\n"
+        "try:\n    checkpoints.save(Path('run'), 2, state, {})\n"
         "except OSError as error:\n    print(error)\n"
         "keeper = checkpoints.Keeper(Path('run'), {})\n"
         "assert (keeper.resumed(lambda _: np.zeros(4000)) == kept).all()\n"

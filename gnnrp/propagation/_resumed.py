@@ -1,7 +1,8 @@
 """Faults of restored states: what a scan over a curve or one evaluation reveals.
 
 Each function returns the fault of a checkpoint, or None. A number that nothing else
-determines, such as the score or the residual norm of a step between, is not checked.
+determines, such as the score or the residual norm of a step between, is not checked
+here; the digest of ``checkpoints.bind`` covers it.
 """
 
 import functools
