@@ -4,12 +4,13 @@ A driver offers its state between steps. ``Keeper`` saves it at intervals, and o
 on an interrupt. A resumed run is bit-identical to an uninterrupted one.
 
 A damaged checkpoint is refused. Its manifest seals the step, the settings and all files
-(``atomic_files.seal``), and lists type, shape and SHA-256 of each leaf, which are
-compared again after orbax has read them. Drivers then compare the state with its step,
-and recompute what one product or one metric reveals. This detects accidents, and files
-that were edited, moved or copied from another run, with or without a new digest. A
-state that was changed on purpose and saved by ``save`` passes unless the driver detects
-the change: no secret signs the seal.
+(``atomic_files.seal``), and lists type, shape and digest of each leaf, which are
+compared again after orbax has read them. One more leaf is a digest of the others, the
+step, the settings and the rows (``bind``). Drivers then compare the state with its
+step, and recompute what one product or one metric reveals. This detects accidents,
+files that were edited, moved or copied from another run, and leaves that were changed
+and saved again by ``save``. A state that is changed and bound again passes unless the
+driver detects the change: no secret signs the seal.
 """
 
 import contextlib
@@ -18,17 +19,25 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jaxtyping import UInt8
 
 from gnnrp.runtime import _orbax, atomic_files, checks, fingerprint, folders, interrupts
 
 SECONDS = 60.0  # between two checkpoints
 _FILES = 48  # of a checkpoint at most, besides its arrays, of a block each
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
+
+
+class Bound(NamedTuple):
+    """A state, and the digest that binds its leaves to each other and to their run."""
+
+    state: Any
+    digest: UInt8[np.ndarray, " 32"]  # SHA-256
 
 
 class Journal:
@@ -171,12 +180,19 @@ class Keeper:
         """
         if self._folder is None:
             return None
-        self._saved, state, rows = _load(self._folder, like, self._settings, most)
-        if state is None:
+        zeros = np.zeros(32, np.uint8)
+        self._saved, bound, rows = _load(
+            self._folder, lambda t: Bound(like(t), zeros), self._settings, most
+        )
+        if bound is None:
             return None
         path = self._folder / str(self._saved)
         with _together(path):
-            fault = find_fault(self._saved, state)
+            state, fault = bound.state, None
+            expected = bind(self._saved, state, self._settings, rows)
+            if not np.array_equal(bound.digest, expected.digest):
+                fault = f"its arrays or rows are not those of step {self._saved}"
+            fault = fault or find_fault(self._saved, state)
             fault = fault or self._journal.find_fault(self._saved, rows, state)
             with _orbax.reading(path):
                 if fault:
@@ -204,8 +220,9 @@ class Keeper:
         """Save a state, whether one is due or not, unless it is saved already."""
         if self._folder is None or t <= self._saved:
             return
-        began = time.monotonic()
-        save(self._folder, t, make(), self._settings, self._journal.rows)
+        began, rows = time.monotonic(), self._journal.rows
+        bound = bind(t, make(), self._settings, rows)
+        save(self._folder, t, bound, self._settings, rows)
         self._last, self._saved = time.monotonic(), t
         if self._seconds > 0:  # otherwise every state is saved
             self._cost = self._last - began
@@ -256,6 +273,24 @@ def latest(folder: Path) -> int | None:
     return None if last < 0 else last
 
 
+def bind(
+    t: int, state: Any, settings: dict[str, Any], rows: list[Any] | None = None
+) -> Bound:
+    """Return a state with the digest of its leaves, number, settings and rows.
+
+    Args:
+        t: number of the state.
+        state: a pytree of arrays.
+        settings: plain JSON.
+        rows: of a journal, plain JSON too.
+    """
+    leaves = [_describe(leaf) for leaf in _orbax.plain(state).values()]
+    # As JSON is read again, with strings as keys.
+    contents = json.loads(json.dumps([t, settings, rows or [], leaves]))
+    digest = bytes.fromhex(atomic_files.seal_of(contents))
+    return Bound(state, np.frombuffer(digest, np.uint8))
+
+
 def save(
     folder: Path,
     t: int,
@@ -268,7 +303,7 @@ def save(
     Args:
         folder: made if necessary.
         t: number of the state.
-        state: a pytree of arrays.
+        state: a pytree of arrays; ``Keeper`` resumes one from ``bind``.
         settings: plain JSON, stored with it.
         rows: of a journal, plain JSON too.
 
@@ -348,11 +383,11 @@ def _load(
 
 
 def _describe(leaf: Any) -> list[Any]:
-    """Return type and shape of an array, and its SHA-256 if one process holds it."""
-    is_whole = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
-    array = np.asarray(leaf) if is_whole else leaf
-    contents = fingerprint.digest(array) if is_whole else None
-    return [str(array.dtype), list(array.shape), contents]
+    """Return type, shape and digest of an array, a checksum if processes share it."""
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return [str(leaf.dtype), list(leaf.shape), fingerprint.checksum(leaf)]
+    array = np.asarray(leaf)
+    return [str(array.dtype), list(array.shape), fingerprint.digest(array)]
 
 
 @contextlib.contextmanager

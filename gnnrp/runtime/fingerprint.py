@@ -144,6 +144,40 @@ def digest(*trees: Any) -> str:
     return found.hexdigest()
 
 
+def checksum(array: jax.Array) -> int:
+    """Return a checksum of 32 bits of an array that several processes share.
+
+    It is the sum of the hashes of all numbers and their positions, modulo 2^32. It does
+    not depend on the devices that hold the parts. A change of one number of at most 32
+    bits always changes it; other changes do with probability 1 - 2^-32.
+    """
+    return int(_checksum(array))
+
+
+@jax.jit
+def _checksum(array: jax.Array) -> jax.Array:
+    words = array
+    if array.dtype != bool:  # of 64 bits: two words
+        kind = jnp.dtype(f"uint{min(32, 8 * array.dtype.itemsize)}")
+        words = jax.lax.bitcast_convert_type(array, kind)
+    words = words.astype(jnp.uint32)
+    place = jnp.zeros(words.shape, jnp.uint32)
+    for axis, size in enumerate(words.shape):
+        along = jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
+        place = place * np.uint32(size) + along
+    return jnp.sum(_hash(words ^ _hash(place + np.uint32(1))), dtype=jnp.uint32)
+
+
+def _hash(words: jax.Array) -> jax.Array:
+    """Return a bijective hash of 32-bit words.
+
+    Source: finalizer of MurmurHash3, public domain.
+    """
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        words = (words ^ (words >> np.uint32(shift))) * np.uint32(factor)
+    return words ^ (words >> np.uint32(16))
+
+
 def _is_plain(value: Any) -> bool:
     return value is None or type(value) in {bool, int, float, str}
 

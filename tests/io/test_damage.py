@@ -20,7 +20,7 @@ from gnnrp import metrics
 from gnnrp.datasets import sbm
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import similarity
-from gnnrp.runtime import _orbax, atomic_files, checkpoints
+from gnnrp.runtime import _orbax, atomic_files, checkpoints, fingerprint
 from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 
@@ -315,7 +315,8 @@ def reseal(last, manifest):
 
 def leaves_of(run):
     """Return the leaves of the last state by name, as they are on disk."""
-    like = run.asked[0](int(run.last.name))
+    state = run.asked[0](int(run.last.name))
+    like = checkpoints.Bound(state, np.zeros(32, np.uint8))
     names = [
         jax.tree_util.keystr(path)
         for path, _ in jax.tree_util.tree_leaves_with_path(like)
@@ -350,6 +351,13 @@ def reversed_(x):
     return ~x if x.dtype.kind in "bu" else -1 - x
 
 
+def shifted(x):
+    x = np.asarray(x)
+    return (
+        ~x if x.dtype == bool else x + x.dtype.type(0.25 if x.dtype.kind == "f" else 1)
+    )
+
+
 SLOW = [pytest.param(each, marks=pytest.mark.slow) for each in (as_integers, longer)]
 
 
@@ -380,39 +388,105 @@ def test_a_changed_leaf_is_refused_though_all_files_are_sealed_anew(
     assert capfd.readouterr() == ("", "")
 
 
-# States that were changed on purpose and saved by the package itself
+# Leaves that were changed, and saved by the package itself
 
-BUFFER = r"\[0\].curves$"  # overwritten before it is read
+
+def saved_anew(run, folder, leaves, **changes):
+    """Return a copy of a run whose last state has other leaves, saved by ``save``."""
+    hostile = run.copy(folder)
+    manifest = json.loads((run.last / "manifest.json").read_text())
+    made: dict[str, Any] = {
+        name: manifest[name] for name in ("step", "settings", "rows")
+    } | changes
+    shutil.rmtree(hostile.last)
+    checkpoints.save(hostile.folder, made.pop("step"), leaves, **made)
+    return hostile
+
+
+def bound_anew(run, folder, leaves):
+    """Return a copy of a run whose last state has other leaves, and their digest."""
+    manifest = json.loads((run.last / "manifest.json").read_text())
+    made = manifest["step"], leaves, manifest["settings"], manifest["rows"]
+    return saved_anew(run, folder, checkpoints.bind(*made))
+
+
+def can_change(leaf, change):
+    return leaf.size and (change is not with_nan or leaf.dtype.kind == "f")
+
+
+def test_a_state_that_is_saved_anew_as_it_was_is_resumed(run, tmp_path):
+    *leaves, digest = leaves_of(run).values()
+    same = saved_anew(run, tmp_path / "same", [*leaves, digest])
+    pairs = zip(*(jax.tree.leaves(each()) for each in (same, run)), strict=True)
+    assert all(fingerprint.digest(one) == fingerprint.digest(two) for one, two in pairs)
+    bound = bound_anew(run, tmp_path / "bound", leaves)
+    np.testing.assert_array_equal([*leaves_of(bound).values()][-1], digest)
+
+
+@pytest.mark.parametrize("change", [*SLOW, with_nan, nudged, shifted, reversed_])
+def test_a_changed_leaf_that_was_saved_by_the_package_is_refused(run, change, tmp_path):
+    leaves = leaves_of(run)
+    reason = "other types or shapes" if change in {as_integers, longer} else "of step"
+    for i, (name, leaf) in enumerate(leaves.items()):
+        if can_change(leaf, change):
+            mended = list((leaves | {name: change(leaf)}).values())
+            refused(saved_anew(run, tmp_path / str(i), mended), reason)
+
+
+def test_leaves_of_another_step_or_run_are_refused(run, tmp_path):
+    leaves, t = list(leaves_of(run).values()), int(run.last.name)
+    refused(saved_anew(run, tmp_path / "rows", leaves, rows=[{"step": 0}]), "rows")
+    later = saved_anew(run, tmp_path / "later", leaves, step=t + 1)
+    refused(later, "of another run|ends at|types or shapes|of step")
+    settings, *more = run.made
+    other = run._replace(made=(settings | {"extra": 1}, *more))
+    refused(saved_anew(other, tmp_path / "run", leaves, settings=other.made[0]), "step")
+
+
+@pytest.mark.parametrize("kind", ["iterate", "sweep", "training", "tracking"])
+def test_a_leaf_of_the_checkpoint_before_is_refused(kind, tmp_path, tmp_path_factory):
+    run = stopped(kind, tmp_path_factory.getbasetemp())
+    earlier = run.copy(tmp_path / "earlier")
+    shutil.rmtree(earlier.last)
+    leaves, before = (list(leaves_of(each).values()) for each in (run, earlier))
+    pairs = enumerate(zip(leaves, before, strict=True))
+    taken = [
+        i
+        for i, (new, old) in pairs
+        if new.shape == old.shape and not np.array_equal(new, old)
+    ]
+    assert len(taken) > 2
+    for i in taken:
+        mixed = [*leaves[:i], before[i], *leaves[i + 1 :]]
+        refused(saved_anew(run, tmp_path / str(i), mixed), "of step")
+
+
+# States that were changed on purpose and bound anew
+
+BUFFER = r"\.state\[0\].curves$"  # overwritten before it is read
 UNSEEN = {
     ("iterate", with_nan): BUFFER,
     ("iterate", reversed_): BUFFER,
-    ("exact", with_nan): r"\[\d\]\[0\].test$",
-    ("exact", reversed_): r"\[\d\]\[0\].test$",
-    ("sweep", with_nan): r"\[1\].(val|test)$",
-    ("sweep", reversed_): r"\[1\].(val|test|diverged)$",
-    ("training", reversed_): r".state.(optimizer.*trace|best.params)",
-    ("tracking", reversed_): r".state.optimizer.*trace",
+    ("exact", with_nan): r"\.state\[\d\]\[0\].test$",
+    ("exact", reversed_): r"\.state\[\d\]\[0\].test$",
+    ("sweep", with_nan): r"\.state\[1\].(val|test)$",
+    ("sweep", reversed_): r"\.state\[1\].(val|test|diverged)$",
+    ("training", reversed_): r"\.state.state.(optimizer.*trace|best.params)",
+    ("tracking", reversed_): r"\.state.state.optimizer.*trace",
 }
 """Changes that no check detects, as the documentation of checkpoints says."""
 
 
-@pytest.mark.parametrize("change", [*SLOW, with_nan, reversed_])
-def test_a_changed_state_that_was_saved_by_the_package_is_refused(
-    run, change, tmp_path, request
-):
+@pytest.mark.parametrize("change", [with_nan, reversed_])
+def test_a_changed_state_that_was_bound_anew_is_refused(run, change, tmp_path, request):
     kind = request.node.callspec.params["run"]
-    leaves, t = leaves_of(run), int(run.last.name)
-    manifest = json.loads((run.last / "manifest.json").read_text())
+    (*leaves, _), (*names, _) = (each(leaves_of(run)) for each in (dict.values, list))
     passed = set()
-    for i, (name, leaf) in enumerate(leaves.items()):
-        if not leaf.size or (change is with_nan and leaf.dtype.kind != "f"):
+    for i, (name, leaf) in enumerate(zip(names, leaves, strict=True)):
+        if not can_change(leaf, change):
             continue
-        hostile = run.copy(tmp_path / "states" / str(i))
-        shutil.rmtree(hostile.last)
-        mended = list((leaves | {name: change(leaf)}).values())
-        checkpoints.save(
-            hostile.folder, t, mended, manifest["settings"], manifest["rows"]
-        )
+        mended = [*leaves[:i], change(leaf), *leaves[i + 1 :]]
+        hostile = bound_anew(run, tmp_path / "states" / str(i), mended)
         with contextlib.suppress(ValueError):
             hostile()
             passed.add(name)
@@ -458,9 +532,20 @@ def test_changed_rows_of_tracking_are_refused(change, tmp_path, tmp_path_factory
     change(manifest["rows"])
     (hostile.last / "manifest.json").write_text(json.dumps(manifest))
     refused(hostile, "manifest.json is not the one that was written there")
-    manifest.pop("seal")
-    reseal(hostile.last, manifest)
-    refused(hostile, "row")
+    leaves, rows = list(leaves_of(made).values()), manifest["rows"]
+    refused(saved_anew(made, tmp_path / "saved", leaves, rows=rows), "rows are not")
+    bound = checkpoints.bind(
+        int(made.last.name), leaves[:-1], manifest["settings"], rows
+    )
+    refused(saved_anew(made, tmp_path / "bound", bound, rows=rows), "row")
+
+
+def test_a_changed_number_of_an_earlier_row_is_refused(tmp_path, tmp_path_factory):
+    made = stopped("tracking", tmp_path_factory.getbasetemp())
+    rows = json.loads((made.last / "manifest.json").read_text())["rows"]
+    rows[0]["graphs"][1]["loss"] += 1e-6
+    leaves = list(leaves_of(made).values())
+    refused(saved_anew(made, tmp_path / "run", leaves, rows=rows), "rows are not")
 
 
 def test_the_file_of_rows_is_made_anew_from_the_checkpoint(tmp_path):
@@ -498,7 +583,8 @@ def test_the_file_of_rows_is_made_anew_from_the_checkpoint(tmp_path):
 @pytest.mark.parametrize("place", ["seal", "rename"])
 def test_a_kill_before_the_seal_leaves_no_checkpoint(place, tmp_path, monkeypatch):
     def save(t):
-        checkpoints.save(tmp_path, t, np.full(3, float(t)), {})
+        state = checkpoints.bind(t, np.full(3, float(t)), {})
+        checkpoints.save(tmp_path, t, state, {})
 
     def kill(*_, **__):
         raise KeyboardInterrupt

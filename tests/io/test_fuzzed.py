@@ -451,7 +451,8 @@ def fuzz_checkpoint(folder, num_examples):
     """A state comes back as it was kept, or not at all."""
     state = {"x": np.random.default_rng(0).random((30, 3)), "t": np.arange(4)}
     like = jax.tree.map(np.zeros_like, state)
-    checkpoints.save(folder, 1, state, {"width": 3})
+    bound = checkpoints.bind(1, state, {"width": 3})
+    checkpoints.save(folder, 1, bound, {"width": 3})
     files = files_of(folder)
 
     def read(folder):

@@ -20,7 +20,7 @@ from gnnrp.types import Split
 
 FLOAT64 = jnp.dtype("float64")
 EPS = np.finfo(np.float64).eps
-MANY = 100_000
+MANY = 400_000
 
 
 def ring_adjacency(size, one_way):

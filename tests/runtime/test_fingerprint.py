@@ -14,7 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from generators import SIMILARITIES, adjacency, split, targets, unchecked, world
+from generators import (
+    SIMILARITIES,
+    adjacency,
+    on_four_devices,
+    split,
+    targets,
+    unchecked,
+    world,
+)
 
 from gnnrp import metrics, types
 from gnnrp.kernels import features
@@ -23,6 +31,7 @@ from gnnrp.propagation import linear_maps, losses, similarity
 from gnnrp.runtime.fingerprint import (
     IncomparableError,
     Structure,
+    checksum,
     digest,
     fingerprint,
 )
@@ -292,3 +301,36 @@ def test_training_names_its_optimizer_and_functions(tmp_path):
 def test_masks_are_compared_whatever_library_made_them():
     masks = types.Split(*(jnp.asarray(mask) for mask in split(0)))
     assert digest(masks) == digest(split(0))
+
+
+CHECKSUM = """
+import jax, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+from gnnrp.runtime.fingerprint import checksum
+
+mesh = jax.make_mesh((4,), ("nodes",))
+for dtype in ("float32", "float64", "int32", "bool"):
+    x = (10 * np.random.default_rng(0).standard_normal((8, 3, 2))).astype(dtype)
+    whole = checksum(jax.numpy.asarray(x))
+    for spec in (PartitionSpec("nodes"), PartitionSpec()):
+        shared = jax.device_put(x, NamedSharding(mesh, spec))
+        assert checksum(shared) == whole, (dtype, spec)
+    print(whole)
+"""
+
+
+def test_a_checksum_does_not_depend_on_the_devices_that_hold_an_array():
+    assert len(set(on_four_devices(CHECKSUM).split())) == 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "bool"])
+def test_a_checksum_changes_with_any_number_and_any_place(dtype):
+    x = np.random.default_rng(0).standard_normal((6, 4))
+    x = np.maximum(0, 10 * x).astype(dtype)
+    one_else = [x.copy() for _ in range(x.size)]
+    for i, other in enumerate(one_else):
+        other.flat[i] = other.flat[i] == 0
+    several = (x[::-1], x[:, ::-1], ~x if dtype == "bool" else -x, np.roll(x, 1))
+    found = [checksum(jnp.asarray(y)) for y in (x, *one_else, *several)]
+    assert found[0] not in found[1:]
+    assert found[0] == checksum(jnp.asarray(x.copy()))

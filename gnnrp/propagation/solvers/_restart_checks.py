@@ -1,7 +1,8 @@
 """Checks of restored checkpoints by a scan over their curves and one evaluation.
 
 Each function returns the fault of a checkpoint, or None. A number that nothing else
-determines, such as the score or the residual norm of an inner step, is not checked.
+determines, such as the score or the residual norm of an inner step, is not checked
+here; the digest of ``checkpoints.bind`` covers it.
 """
 
 import functools
