@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from gnnrp.propagation import _warnings, linear_maps
+from gnnrp.propagation import linear_maps
 from gnnrp.propagation.problem import (
     Problem,
     Steps,
@@ -134,13 +134,8 @@ def run(
     solutions = solver.solve(problem, similarity, steps, evaluation, options)
     names = (name_of(solver), reason)
     trajectories = make_trajectories(
-        solutions, problem, similarity, steps.step_sizes, names
+        solutions, problem, similarity, steps, evaluation.metric, names
     )
-    num_steps = steps.num_steps
-    for i, solution in enumerate(solutions):
-        found = _warnings.find(solution, problem, evaluation.metric, num_steps)
-        report = trajectories[i].report._replace(warnings=found)
-        trajectories[i] = trajectories[i]._replace(report=report)
     if np.ndim(as_split(split).train) == 1:
         trajectories = [without_split_axis(each) for each in trajectories]
     if not steps.is_single:
@@ -181,13 +176,7 @@ def _identify(
     Raises:
         TypeError: a function has no fingerprint and no name in ``options.metadata``.
     """
-    values = {
-        "step_sizes": steps.step_sizes,
-        "num_steps": steps.num_steps,
-        "metric": tracing.unwrap(evaluation.metric),
-        "rule": evaluation.selection.rule,
-        "patience": evaluation.selection.patience,
-        **identity_of(solver),
+    values = identity_of(solver, steps, evaluation) | {
         "similarity": fingerprint.Structure(similarity),
         "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",
     }

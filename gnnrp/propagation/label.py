@@ -6,7 +6,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from gnnrp import sparse
-from gnnrp.propagation.sizes import Sizes, num_target_and_score_entries, with_runtime
+from gnnrp.propagation.sizes import Sizes, metric_entries, with_runtime
 from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
@@ -14,11 +14,11 @@ from gnnrp.types import LinearMap, Scalar
 def seeds(
     targets: Float[Array, "n c"], train_mask: Bool[Array, " n"]
 ) -> Float[Array, "n c"]:
-    """Return Z = [Y, 0]: the known targets, zero elsewhere; unknown (NaN) ones too.
+    """Return Z = [Y, 0]: the training targets, zero elsewhere and where they are NaN.
 
     Raises:
-        ValueError: targets that are not (n, c), or a mask of another length.
-        TypeError: a mask that is not boolean.
+        ValueError: targets are not (n, c), or the mask has another length.
+        TypeError: the mask is not boolean.
     """
     targets = arrays.floating("targets", targets)
     if targets.ndim != 2:
@@ -48,8 +48,8 @@ def propagate(
             restart of Zhou et al., not the lazy walk of ``similarity.LazyWalk``.
 
     Raises:
-        ValueError: k negative, or α (where it is a number) out of range.
-        TypeError: an adjacency that is no linear map, a start of complex numbers.
+        ValueError: k is negative, or α (if it is not traced) is out of range.
+        TypeError: the adjacency is not a linear map, or the start is complex.
 
     Source: Eq. 3.
     """
@@ -84,15 +84,15 @@ def limit(
         alpha: α in [0, 1).
         symmetric: A is symmetric, which lets conjugate gradients find the limit in far
             fewer products; else (row or column normalization) F <- α A F + (1 - α) Z
-            runs until it stands still, and has no reverse mode.
+            runs until it converges, and has no reverse mode.
         tolerance: of each column of the result, relative to that of Z, about.
-        max_iterations: the most products; a column that does not reach the tolerance
-            by then is NaN.
+        max_iterations: maximal number of products; a column that does not reach
+            the tolerance by then is NaN.
 
     Raises:
-        ValueError: α (where it is a number), the tolerance or the most products out of
-            range.
-        TypeError: an adjacency that is no linear map.
+        ValueError: α (if it is not traced), the tolerance or ``max_iterations`` is out
+            of range.
+        TypeError: the adjacency is not a linear map.
 
     Source: below Eq. 3.
     """
@@ -117,7 +117,7 @@ def limit_bytes(sizes: Sizes) -> int:
     """Return the peak of ``limit``, by conjugate gradients of all columns together."""
     columns = sizes.num_splits * sizes.num_classes
     entries = 9 * sizes.num_nodes * columns
-    entries += num_target_and_score_entries(sizes, columns)
+    entries += metric_entries(sizes, columns)
     return with_runtime(entries * sizes.itemsize)
 
 

@@ -67,7 +67,7 @@ def check(similarity: LinearMap, like: Any) -> None:
     except jax.errors.TracerArrayConversionError as error:
         msg = (
             "a similarity must be made of functions of jax.numpy, and this one calls "
-            "numpy or the like; jax.pure_callback wraps those"
+            "other functions, such as numpy's; jax.pure_callback wraps those"
         )
         raise TypeError(msg) from error
     shape = getattr(image, "shape", None)
@@ -186,7 +186,7 @@ def _first_matrix(similarity: LinearMap) -> Any:
 
 
 def unrestricted(similarity: LinearMap) -> LinearMap:
-    """Return the map that ``restrict`` was given."""
+    """Return the map before ``restrict``."""
     return similarity.similarity if isinstance(similarity, Restricted) else similarity
 
 

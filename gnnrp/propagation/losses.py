@@ -1,9 +1,10 @@
-"""Residuals: what a loss sends along the similarity, minus its gradient in F.
+"""Residuals of losses: minus the gradient in the predictions F.
 
-One rule serves every loss: F <- F + η S [ρ(Y, F), 0] with ρ = -dL/dF and L summed over
-the training nodes (a loss averaged over l nodes divides η by l). F are logits for the
-two cross-entropies; S is then the kernel of the logits. See ``similarity.Probability``
-for the paper's form, which needs the kernel of the probabilities.
+One rule holds for every loss: F <- F + η S [ρ(Y, F), 0] with ρ = -dL/dF and L summed
+over the training nodes (a loss averaged over l nodes divides η by l). F are logits for
+the two cross-entropies; S is then the kernel of the logits. See
+``similarity.Probability`` for the paper's form, which needs the kernel of the
+probabilities.
 
 Source: App. C.2, with the corrections noted at each function.
 """

@@ -94,7 +94,7 @@ class Problem(NamedTuple):
     """
 
     targets: Float[Any, "n c"]  # zero where unknown
-    known: Bool[Any, "n c"] | None  # None: every training target is known
+    known: Bool[Any, "n c"] | None  # None: no training target is NaN
     train: Bool[Any, "s n"]
     initial: Float[Any, "s n c"] | None  # F_0; None: zero
     val: Part
@@ -126,7 +126,7 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
 
     Raises:
         ValueError: shapes do not fit, targets are infinite, a split has no training
-            node with a known target, or a training node is also in another part.
+            node with a target, or a training node is also in another part.
         TypeError: masks are not boolean, or not three.
     """
     split = as_split(split)
@@ -177,7 +177,7 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
 
 
 def peak_bytes(shape: tuple[int, int], *, itemsize: int) -> int:
-    """Return the bytes of ``make_problem`` at its peak, beside its arguments.
+    """Return the bytes of ``make_problem`` at its peak, without its arguments.
 
     The targets are converted, compared and copied once, and the parts copy the rows of
     their nodes.

@@ -21,7 +21,7 @@ from gnnrp.types import LinearMap, ResidualFn, Scalar
 class State(NamedTuple):
     """The state of RP after ``t`` steps."""
 
-    predictions: Float[Array, "n *s c"]  # F_t, of known and unknown nodes alike
+    predictions: Float[Array, "n *s c"]  # F_t, of all nodes
     t: Int[Array, ""]
 
 
@@ -45,7 +45,7 @@ def residuals(
     *,
     residual_fn: ResidualFn = losses.squared,
 ) -> Float[Array, "n *s c"]:
-    """Return [R_t, 0]: minus the loss gradient on the known targets, zero elsewhere.
+    """Return [R_t, 0]: minus the loss gradient on training targets, zero elsewhere.
 
     Args:
         state: F_t.
@@ -68,7 +68,7 @@ def step(
 ) -> State:
     """Take one step, F <- F + η S [R, 0].
 
-    The state holds predictions rather than residuals, so that one step serves every
+    The state holds predictions rather than residuals, so that one step applies to every
     loss and initial value; for the squared loss R_t = Y - F_t and R'_t = -F'_t.
 
     Args:

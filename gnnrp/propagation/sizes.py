@@ -1,9 +1,9 @@
 """Sizes of a run, and the terms that the memory estimates of the solvers share.
 
-Each estimate counts the arrays of the stage that holds most, beside the arguments of
-the run, and is compared with peaks measured on CPU in ``tests/test_peaks.py``. Sizes
-suffice, so that memory is checked before it is allocated. The working memory of a
-similarity is taken to be that of sparse products.
+Each estimate counts the arrays of the largest stage, without the arguments of the run,
+and is compared with peaks measured on CPU in ``tests/test_peaks.py``. Sizes suffice, so
+that memory is checked before it is allocated. The working memory of a similarity is
+assumed to be that of sparse products.
 """
 
 from typing import Any, NamedTuple
@@ -73,7 +73,7 @@ def _num_entries(similarity: LinearMap) -> int:
     return max((x.data.size for x in leaves if is_matrix(x)), default=0)
 
 
-def num_target_and_score_entries(sizes: Sizes, num_columns: int) -> float:
+def metric_entries(sizes: Sizes, num_columns: int) -> float:
     """Return the entries of the targets and of the arrays that a metric allocates.
 
     Accuracy allocates 2.7 times the scores, ROC-AUC 7.9 times.
@@ -82,10 +82,10 @@ def num_target_and_score_entries(sizes: Sizes, num_columns: int) -> float:
     return targets + 3.5 * sizes.num_evaluated * num_columns
 
 
-def peak_with_restricted_matrix(sizes: Sizes, num_bytes: float) -> int:
+def total_bytes(sizes: Sizes, num_bytes: float) -> int:
     """Return the peak, with the columns of the matrix that training nodes select.
 
-    They are held beside ``num_bytes``; selecting them, before, takes more.
+    They are held in addition to ``num_bytes``; selecting them, before, takes more.
     """
     share = sizes.num_splits * sizes.num_train / max(1, sizes.num_nodes)
     entries = sizes.num_entries if share < 0.9 else 0

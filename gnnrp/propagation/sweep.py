@@ -14,7 +14,13 @@ from gnnrp.propagation import driver, linear_maps
 from gnnrp.propagation.problem import Steps, as_split, make_problem
 from gnnrp.propagation.selection import FIRST_BEST, Selection
 from gnnrp.propagation.similarity import Power
-from gnnrp.propagation.solvers.base import Solver, identity_of, keeper, name_of
+from gnnrp.propagation.solvers.base import (
+    Evaluation,
+    Solver,
+    identity_of,
+    keeper,
+    name_of,
+)
 from gnnrp.propagation.solvers.choose import AUTO, Auto
 from gnnrp.propagation.solvers.krylov import Krylov
 from gnnrp.propagation.trajectory import Trajectory
@@ -110,45 +116,31 @@ def run(
     grid = Steps(steps.step_sizes, steps.num_steps)  # a list, even of one
     split = as_split(split)
     metric = tracing.as_static(metric)
-    products = None
-    if _share_first_products(similarities, solver):
-        products = _FirstProducts(similarities, targets, split, initial)
-    if options.folder is not None:
-        values = {
-            "powers": list(similarities),
-            "similarities": fingerprint.Structure(similarities),
-            "step_sizes": steps.step_sizes,
-            "num_steps": steps.num_steps,
-            "metric": tracing.unwrap(metric),
-            "rule": selection.rule,
-            "patience": selection.patience,
-            **identity_of(solver),
-        }
-        identity = fingerprint.identify(
-            values,
-            dict(options.metadata),
-            "metadata",
-            graph=_distinct_arrays(similarities),
-            data=(targets, split, initial),
-        )
-        options = dataclasses.replace(options, metadata=identity)
+    data = (targets, split, initial)
+    products = _FirstProducts(similarities, solver, data)
     names = [name_of(each) for each in _candidates(solver)]
-    num_rows = len(steps.step_sizes) * len(np.atleast_2d(split.train))  # of a power
+    num_rows = len(grid.step_sizes) * len(np.atleast_2d(split.train))  # of a power
+    if options.folder is not None:
+        settings = identity_of(solver, grid, Evaluation(metric, selection))
+        identity = _identify(similarities, data, settings, options)
+        options = dataclasses.replace(options, metadata=identity)
 
     def like(done: int) -> tuple[Any, Table]:
-        return products and products.state, _empty_rows(done * num_rows)
+        return products.state, _make_table([(0,) * 8] * (done * num_rows))
 
     def find_fault(done: int, state: tuple[Any, Table]) -> str | None:
-        fault = products and products.find_fault(state[0])
-        reached = list(similarities)[:done]
-        return fault or _find_row_fault(state[1], reached, steps, num_rows, len(names))
+        reached, rows = list(similarities)[:done], state[1]
+        fault = products.find_fault(state[0])
+        return fault or _find_row_fault(rows, reached, grid, num_rows, len(names))
 
     with keeper(options) as saved:
-        first, rows = saved.resumed(like, find_fault, len(similarities)) or like(0)
-        if products:
-            products.state = first
-        todo = list(enumerate(similarities.items(), 1))[len(rows.power) // num_rows :]
-        for done, (power, S) in todo:
+        products.state, table = saved.resumed(
+            like, find_fault, len(similarities)
+        ) or like(0)
+        rows = list(zip(*table, strict=True))
+        for done, (power, S) in enumerate(similarities.items(), 1):
+            if done * num_rows <= len(table.power):
+                continue  # restored
             trajectories = driver.run(
                 S,
                 targets,
@@ -156,16 +148,17 @@ def run(
                 grid,
                 metric=metric,
                 initial=initial,
-                solver=products.solver_for(power, solver) if products else solver,
+                solver=products.with_product(power),
                 selection=selection,
                 options=Options(max_bytes=options.max_bytes),
             )
-            for step_size, each in zip(steps.step_sizes, trajectories, strict=True):
-                rows = _append(rows, power, step_size, each, names)
+            for step_size, each in zip(grid.step_sizes, trajectories, strict=True):
+                rows.extend(_rows(power, step_size, each, names))
             options.report(STAGE, done, len(similarities))
-            saved.offer(done, lambda: (products and products.state, rows))  # noqa: B023
-        saved.finish(len(similarities), lambda: (products and products.state, rows))
-    return rows._replace(solver=np.array(names)[rows.solver])
+            saved.offer(done, lambda: (products.state, _make_table(rows)))
+        saved.finish(len(similarities), lambda: (products.state, _make_table(rows)))
+    table = _make_table(rows)
+    return table._replace(solver=np.array(names)[table.solver])
 
 
 def _validate(similarities: Any) -> dict[int, LinearMap]:
@@ -183,140 +176,125 @@ def _validate(similarities: Any) -> dict[int, LinearMap]:
     return {checks.count("power", K, 0): S for K, S in similarities.items()}
 
 
+def _identify(
+    similarities: dict[int, LinearMap],
+    data: Any,
+    settings: dict[str, Any],
+    options: Options,
+) -> dict[str, Any]:
+    """Return the identity of this sweep as plain JSON.
+
+    Raises:
+        TypeError: a function has no fingerprint and no name in ``options.metadata``.
+    """
+    values = settings | {
+        "powers": list(similarities),
+        "similarities": fingerprint.Structure(similarities),
+    }
+    arrays = {id(leaf): leaf for leaf in jax.tree.leaves(similarities)}  # each once
+    trees = {"graph": list(arrays.values()), "data": data}
+    return fingerprint.identify(values, dict(options.metadata), "metadata", **trees)
+
+
 def _candidates(solver: Solver | Auto) -> tuple[Solver, ...]:
     return solver.candidates if isinstance(solver, Auto) else (solver,)
 
 
-def _share_first_products(
-    similarities: Mapping[int, LinearMap], solver: Solver | Auto
-) -> bool:
-    """Return whether S are ascending powers of one matrix, for a Krylov space."""
-    walks = [S for S in similarities.values() if isinstance(S, Power)]
-    return (
-        len(walks) == len(similarities)
-        and all(S.adjacency is walks[0].adjacency for S in walks)
-        and bool(np.all(np.diff([S.power for S in walks]) >= 0))
-        and any(isinstance(each, Krylov) for each in _candidates(solver))
-    )
-
-
-def _distinct_arrays(similarities: Mapping[int, LinearMap]) -> list[Any]:
-    """Return the arrays of all similarities, those that several share only once."""
-    leaves = jax.tree.leaves(list(similarities.values()))
-    return list({id(leaf): leaf for leaf in leaves}.values())
-
-
 class _FirstProducts:
-    """A^K [R_0, 0] of ascending powers K."""
+    """A^K [R_0, 0] of ascending powers of one matrix, for a Krylov solver."""
 
-    def __init__(
-        self, similarities: dict[int, Any], targets: Any, split: Split, initial: Any
-    ) -> None:
-        start = make_problem(targets, split, initial).initial_residual
-        self.state = (jnp.moveaxis(jnp.asarray(start), 0, 1), np.array(0))
-        self._walks = similarities
+    def __init__(self, similarities: dict[int, Any], solver: Any, data: Any) -> None:
+        self.state: Any = ()
+        self._walks, self._solver = similarities, solver
+        walks = [S for S in similarities.values() if isinstance(S, Power)]
+        self._adjacency: Any = walks[0].adjacency if walks else None
+        shared = (
+            len(walks) == len(similarities)
+            and all(S.adjacency is self._adjacency for S in walks)
+            and bool(np.all(np.diff([S.power for S in walks]) >= 0))
+            and any(isinstance(each, Krylov) for each in _candidates(solver))
+        )
+        if shared:
+            start = make_problem(*data).initial_residual
+            self.state = (jnp.moveaxis(jnp.asarray(start), 0, 1), np.array(0))
 
-    def solver_for(self, power: int, solver: Solver | Auto) -> Solver | Auto:
-        """Return the solver, in which a Krylov space begins with the known product."""
+    def with_product(self, power: int) -> Solver | Auto:
+        """Return the solver, whose Krylov space begins with the first product."""
+        if not self.state:
+            return self._solver
+        product_fn = functools.partial(self._advance, self._walks[power].power)
+        solvers = [
+            dataclasses.replace(each, first_product_fn=product_fn)
+            if isinstance(each, Krylov)
+            else each
+            for each in _candidates(self._solver)
+        ]
+        return Auto(tuple(solvers)) if isinstance(self._solver, Auto) else solvers[0]
 
-        def with_product(each: Solver) -> Solver:
-            if not isinstance(each, Krylov):
-                return each
-            product_fn = functools.partial(self.product, power)
-            return dataclasses.replace(each, first_product_fn=product_fn)
-
-        if not isinstance(solver, Auto):
-            return with_product(solver)
-        return Auto(tuple(map(with_product, solver.candidates)))
-
-    def product(self, power: int) -> Float[Array, "n s c"]:
-        """Return A^K [R_0, 0], from that of the power before."""
+    def _advance(self, power: int) -> Float[Array, "n s c"]:
+        """Return the product of a power, from that of the power before."""
         value, reached = self.state
-        hops = self._walks[power].power
-        self.state = (self._multiply(value, hops - int(reached)), np.array(hops))
+        self.state = (self._multiply(value, power - int(reached)), np.array(power))
         return self.state[0]
 
     def find_fault(self, state: Any) -> str | None:
         """Return the fault of a restored product, or None."""
+        if not state:
+            return None
         value, reached = state
         if int(reached) not in {0, *(S.power for S in self._walks.values())}:
             return f"its products are of power {int(reached)}"
-        start = self.state[0]
-        expected = self._multiply(start, int(reached))
-        bound = 1e3 * float(jnp.finfo(start.dtype).eps)
+        expected = self._multiply(self.state[0], int(reached))
+        bound = 1e3 * float(jnp.finfo(value.dtype).eps)
         error, largest = (float(jnp.abs(x).max()) for x in (value - expected, expected))
         if not error <= bound * largest:
             return "its products are not those of the adjacency"
         return None
 
     def _multiply(self, value: Float[Array, "n s c"], num_hops: int) -> Array:
-        adjacency = next(iter(self._walks.values())).adjacency
-        S = tracing.as_argument(linear_maps.as_pytree(Power(adjacency, num_hops)))
-        return linear_maps.product(S, value.reshape(len(value), -1)).reshape(
-            value.shape
-        )
+        walk: Any = Power(self._adjacency, num_hops)
+        S = tracing.as_argument(linear_maps.as_pytree(walk))
+        columns = value.reshape(len(value), -1)
+        return linear_maps.product(S, columns).reshape(value.shape)
 
 
 def _find_row_fault(
-    rows: Table, powers: list[int], steps: Steps, num_rows: int, num_solvers: int
+    rows: Table, powers: list[int], grid: Steps, num_rows: int, num_solvers: int
 ) -> str | None:
     """Return the fault of restored rows, or None; scores are not computed again."""
-    splits = np.arange(num_rows // len(steps.step_sizes))
-    grid = np.meshgrid(powers, steps.step_sizes, splits, indexing="ij")
-    for column, expected in zip(rows[:3], grid, strict=True):
+    splits = np.arange(num_rows // len(grid.step_sizes))
+    places = np.meshgrid(powers, grid.step_sizes, splits, indexing="ij")
+    for column, expected in zip(rows[:3], places, strict=True):
         if not np.array_equal(column, expected.ravel()):
             return "its rows are not those of the grid"
-    known = (rows.best_step >= 0) & (rows.best_step <= steps.num_steps)
-    known &= (rows.solver >= 0) & (rows.solver < num_solvers)
-    if not known.all():
-        return "it names a step or a solver that there is not"
+    valid = (rows.best_step >= 0) & (rows.best_step <= grid.num_steps)
+    valid &= (rows.solver >= 0) & (rows.solver < num_solvers)
+    if not valid.all():
+        return "a step or a solver is out of range"
     if np.isinf([rows.val, rows.test]).any():
-        return "it has scores that are infinite"
+        return "its scores are infinite"
     return None
 
 
-def _empty_rows(count: int) -> Table:
-    """Return rows of zeros, in which a solver is a number."""
+def _rows(
+    power: int, step_size: float, trajectory: Trajectory, names: list[str]
+) -> list[tuple]:
+    """Return a row for each split, in which the solver is a number."""
+    solver = names.index(trajectory.report.solver)
+    best = (trajectory.best_step, trajectory.best_val, trajectory.best_test)
+    columns = map(np.atleast_1d, (*best, trajectory.report.diverged))
+    return [
+        (power, step_size, split, *each, solver)
+        for split, each in enumerate(zip(*columns, strict=True))
+    ]
+
+
+def _make_table(rows: list[tuple]) -> Table:
+    """Return the table of rows, in which the solver is a number."""
     dtype = jnp.zeros(0).dtype
     dtypes = (np.int64, np.float64, np.int64, np.int32, dtype, dtype, bool, np.int64)
-    return Table(*(np.zeros(count, each) for each in dtypes))
-
-
-def _append(
-    rows: Table,
-    power: int,
-    step_size: float,
-    trajectory: Trajectory,
-    names: list[str],
-) -> Table:
-    """Return the rows with one more for each split."""
-    report = trajectory.report
-    step, val, test, diverged = map(
-        np.atleast_1d,
-        (
-            trajectory.best_step,
-            trajectory.best_val,
-            trajectory.best_test,
-            report.diverged,
-        ),
-    )
-    same = np.ones(len(step))
-    more = (
-        same * power,
-        same * step_size,
-        np.arange(len(step)),
-        step,
-        val,
-        test,
-        diverged,
-        same * names.index(report.solver),
-    )
-    return Table(
-        *(
-            np.concatenate([old, np.asarray(new, old.dtype)])
-            for old, new in zip(rows, more, strict=True)
-        )
-    )
+    columns = zip(*rows, strict=True) if rows else [()] * len(dtypes)
+    return Table(*(np.array(x, kind) for x, kind in zip(columns, dtypes, strict=True)))
 
 
 def winner(table: Table) -> Winner:

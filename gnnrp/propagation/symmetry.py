@@ -1,8 +1,8 @@
-"""Symmetry of linear maps, decided entry by entry or node by node, never by a norm.
+"""Symmetry of linear maps, entry by entry or node by node, not by a norm.
 
-One rule holds for stored entries and for maps that are only known as functions: the
+One rule holds for stored entries and for maps that are only functions: the
 difference between an entry and its mirror image is compared with the rows and columns
-that both stand in. A single asymmetric pair is found however many nodes there are.
+that both stand in. A single asymmetric pair is detected whatever the number of nodes.
 """
 
 import jax
@@ -24,7 +24,7 @@ ASYMMETRIC = "the similarity is not symmetric"
 def find_asymmetry(
     similarity: LinearMap, num_nodes: int, dtype: jnp.dtype
 ) -> str | None:
-    """Return the reason why S is not known to be symmetric; None if it is.
+    """Return the reason why S may not be symmetric; None if it is symmetric.
 
     Maps with stored entries are decided by these (``stored_symmetry``). Other maps are
     multiplied with random vectors v, |v_i| in [1, 2] with random signs, and S v is

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from gnnrp.propagation import convergence
+from gnnrp.propagation import _warnings, convergence
 from gnnrp.propagation.convergence import Convergence, Definiteness
-from gnnrp.propagation.problem import Problem
+from gnnrp.propagation.problem import Problem, Steps
 from gnnrp.propagation.solvers.base import Solution
 from gnnrp.runtime import tracing
-from gnnrp.types import LinearMap
+from gnnrp.types import LinearMap, MetricFn
 
 
 class Divergence(NamedTuple):
@@ -29,7 +29,7 @@ class Report(NamedTuple):
 
     solver: str  # "exact", "krylov", "iterate", or the name of another class
     reason: str  # for this solver
-    num_steps: int  # steps taken; fewer than requested if the run stopped early
+    num_steps: int  # fewer than requested if the run stopped early
     diverged: Bool[np.ndarray, "*s"]  # the residual grew, or is not finite
     divergences: tuple[Divergence | None, ...]  # one a split
     convergence: tuple[Convergence, ...] | None  # one a split; None: unknown
@@ -55,7 +55,8 @@ def make_trajectories(
     solutions: list[Solution],
     problem: Problem,
     similarity: LinearMap,
-    step_sizes: tuple[float, ...],
+    steps: Steps,
+    metric: MetricFn,
     solver: tuple[str, str],
 ) -> list[Trajectory]:
     """Return the solution of each step size as a trajectory.
@@ -64,7 +65,8 @@ def make_trajectories(
         solutions: of the solver.
         problem: of the run.
         similarity: S; its spectrum explains a divergence.
-        step_sizes: η.
+        steps: of the run.
+        metric: from ``runtime.tracing.as_static``.
         solver: its name, and the reason for it.
 
     Raises:
@@ -86,7 +88,7 @@ def make_trajectories(
 
     similarity = tracing.as_argument(similarity)
     trajectories = []
-    for solution, step_size in zip(solutions, step_sizes, strict=True):
+    for solution, step_size in zip(solutions, steps.step_sizes, strict=True):
         first = convergence.divergence_steps(solution.train_residual)
         columns = solution.worst_column
         divergences = tuple(
@@ -97,13 +99,15 @@ def make_trajectories(
             else None
             for split, t in enumerate(first)
         )
-        trajectories.append(_make_trajectory(solution, divergences, solver))
+        warnings = _warnings.find(solution, problem, metric, steps.num_steps)
+        trajectories.append(_make_trajectory(solution, divergences, warnings, solver))
     return trajectories
 
 
 def _make_trajectory(
     solution: Solution,
     divergences: tuple[Divergence | None, ...],
+    warnings: dict[str, str],
     solver: tuple[str, str],
 ) -> Trajectory:
     """Return the solution with its report.
@@ -128,7 +132,7 @@ def _make_trajectory(
         convergence=solution.convergence,
         error=float(solution.error),
         num_columns=solution.num_columns,
-        warnings={},
+        warnings=warnings,
     )
     splits, at = np.arange(len(steps)), np.maximum(steps, 1) - 1
     return Trajectory(

@@ -129,7 +129,7 @@ def test_with_all_settings_given_it_is_all_steps_of_residual_run():
     assert np.array_equal(model.labels_, expected.predictions.argmax(axis=1))
     assert (model.power_, model.step_size_, model.best_step_) == (3, 0.5, 9)
     assert model.val_score_ is None
-    assert model.report_.method == expected.report.solver
+    assert model.report_.solver == expected.report.solver
 
 
 @GROWS

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from gnnrp.propagation.solvers._node_positions import Positions
 from gnnrp.propagation.solvers.base import STAGE
@@ -18,6 +18,7 @@ from gnnrp.runtime import tracing
 from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap
 
+INTERVAL = 4  # vectors between two estimates of the error
 CAPACITIES = (32, 48, 64, 96, 128, 192, 256)  # few, since each is one compilation
 
 
@@ -29,8 +30,7 @@ class Space(NamedTuple):
     vector: Float[Array, "s c l"]  # the next one
     diagonal: Float[np.ndarray, "j s c"]
     off_diagonal: Float[np.ndarray, "j s c"]
-    last_change: Float[np.ndarray, ""]
-    error: Float[np.ndarray, ""]
+    sizes: Int[np.ndarray, "3"]  # before the last two extensions, and now
 
 
 def init(start: Float[Array, "s c l"], num_rest: int, count: int) -> Space:
@@ -48,8 +48,7 @@ def init(start: Float[Array, "s c l"], num_rest: int, count: int) -> Space:
         start,
         np.zeros(numbers),
         np.zeros(numbers),
-        np.array(np.inf),
-        np.array(np.inf),
+        np.zeros(3, np.int32),
     )
 
 
@@ -70,7 +69,7 @@ def extend(
         positions: of the training nodes and the others.
         count: number of vectors to add.
         max_vectors: final size of the space, for capacity and progress.
-        first_image: S of the first vector, if known.
+        first_image: S of the first vector; None: computed.
         options: progress.
     """
     diagonal, off_diagonal = list(state.diagonal), list(state.off_diagonal)
@@ -95,13 +94,8 @@ def extend(
         vector=vector,
         diagonal=np.stack(diagonal),
         off_diagonal=np.stack(off_diagonal),
+        sizes=np.append(state.sizes[1:], np.int32(len(diagonal))),
     )
-
-
-def truncate(state: Space, count: int) -> Space:
-    """Return the space with T of its first vectors only."""
-    diagonal, off_diagonal = state.diagonal[:count], state.off_diagonal[:count]
-    return state._replace(diagonal=diagonal, off_diagonal=off_diagonal)
 
 
 def find_fault(
@@ -114,16 +108,17 @@ def find_fault(
 
     The vectors must be orthonormal and begin with the start, and one product with a
     random combination of them must agree with the images and T: S V = V T + β v e_m^T.
-    That reveals every change that is not small relative to the round-off of a product.
+    A change larger than the round-off of a product is detected.
     """
     arrays = (state.vectors, state.images, state.vector)
     if not all(bool(jnp.isfinite(each).all()) for each in arrays):
         return "its vectors are not finite"
     if not np.isfinite(state.diagonal).all() or not (state.off_diagonal >= 0).all():
-        return (
-            "its tridiagonal matrices are not finite, or negative beside the diagonal"
-        )
-    count = len(state.diagonal)
+        return "its tridiagonal matrices are not finite, or negative off the diagonal"
+    count, (oldest, middle, newest) = len(state.diagonal), state.sizes.tolist()
+    spans = middle - oldest, newest - middle
+    if newest != count or oldest < 0 or not all(0 <= x <= INTERVAL for x in spans):
+        return "its numbers of vectors do not fit"
     if not count:
         return None
     bound = 2e3 * float(jnp.finfo(start.dtype).eps)

@@ -15,7 +15,7 @@ from gnnrp.propagation.convergence import Convergence
 from gnnrp.propagation.problem import Problem, Steps
 from gnnrp.propagation.selection import Choice, Selection
 from gnnrp.propagation.sizes import Sizes
-from gnnrp.runtime import checkpoints
+from gnnrp.runtime import checkpoints, tracing
 from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap, MetricFn
 
@@ -26,7 +26,7 @@ class Cost(NamedTuple):
     """The cost of a run with one solver."""
 
     num_columns: int  # multiplied by S, over all splits and step sizes
-    num_bytes: int  # peak memory beside the arguments
+    num_bytes: int  # peak memory without the arguments
     is_practical: bool = True  # False: other work than products would dominate
 
 
@@ -64,7 +64,9 @@ class Solution(NamedTuple):
     choice: Choice
     predictions: Float[Any, "s n c"]  # F at the selected step
     num_columns: int  # multiplied by S; closed forms share them among step sizes
-    convergence: tuple[Convergence, ...] | None = None  # of each split, if known
+    convergence: tuple[Convergence, ...] | None = (
+        None  # of each split; None: not computed
+    )
     error: float = 0.0  # estimated relative error of the predictions
     max_curvature: float = np.nan  # of the loss, to explain a divergence
 
@@ -112,16 +114,22 @@ def name_of(solver: Any) -> str:
     return type(solver).__name__.lower()
 
 
-def identity_of(solver: Any) -> dict[str, Any]:
-    """Return the name and the settings of a solver, to identify its checkpoints."""
-    if not dataclasses.is_dataclass(solver):
-        return {"solver": solver}
-    settings = {
-        field.name: getattr(solver, field.name)
-        for field in dataclasses.fields(solver)
-        if field.compare
+def identity_of(solver: Any, steps: Steps, evaluation: Evaluation) -> dict[str, Any]:
+    """Return the settings by name that a checkpoint must agree with to be resumed."""
+    settings: dict[str, Any] = {"solver": solver}
+    if dataclasses.is_dataclass(solver):
+        settings = {"solver": name_of(solver)} | {
+            field.name: getattr(solver, field.name)
+            for field in dataclasses.fields(solver)
+            if field.compare
+        }
+    return settings | {
+        "step_sizes": steps.step_sizes,
+        "num_steps": steps.num_steps,
+        "metric": tracing.unwrap(evaluation.metric),
+        "rule": evaluation.selection.rule,
+        "patience": evaluation.selection.patience,
     }
-    return {"solver": name_of(solver), **settings}
 
 
 def keeper(options: Options) -> checkpoints.Keeper:

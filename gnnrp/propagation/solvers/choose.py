@@ -91,44 +91,33 @@ def _choose_cheapest(
     """
     costs = [(each, each.cost(sizes)) for each in auto.candidates]
     costs = [pair for pair in costs if pair[1].is_practical] or costs
-    unsupported, too_large = {}, []
+    unsupported: dict[str, list[str]] = {}  # solvers by reason
+    fitting = [pair for pair in costs if pair[1].num_bytes <= room.left]
+    too_large = []
     for solver, cost in sorted(costs, key=lambda pair: pair[1].num_columns):
         if reason := solver.unsupported(problem, similarity):
-            unsupported[name_of(solver)] = reason
-        elif cost.num_bytes > room.left:
-            too_large.append((solver, cost))
-        else:
+            unsupported.setdefault(reason, []).append(name_of(solver))
+            fitting = [pair for pair in fitting if pair[0] is not solver]
+        elif cost.num_bytes <= room.left:
             break
-    else:
-        if too_large:
-            smallest = min(too_large, key=lambda pair: pair[1].num_bytes)[0]
-            _check_memory(smallest, [], sizes, room)
-        reasons = "; ".join(f"{names}: {why}" for why, names in _grouped(unsupported))
-        msg = f"no candidate solver is supported ({reasons}); add Iterate()"
+        else:
+            too_large.append((solver, cost))
+    reasons = [f"not {', '.join(names)}: {why}" for why, names in unsupported.items()]
+    if not fitting and too_large:
+        smallest = min(too_large, key=lambda pair: pair[1].num_bytes)[0]
+        _check_memory(smallest, [], sizes, room)
+    if not fitting:
+        msg = (
+            f"no candidate supports this problem ({'; '.join(reasons)}); add Iterate()"
+        )
         raise ValueError(msg)
-    counts = ", ".join(
-        f"{name_of(each)} {cost.num_columns:,}"
-        for each, cost in costs
-        if cost.num_bytes <= room.left and name_of(each) not in unsupported
+    counts = (f"{name_of(each)} {cost.num_columns:,}" for each, cost in fitting)
+    lacking = (
+        f"{memory.LACK} not {name_of(each)}, which {memory.told(cost.num_bytes, room)}"
+        for each, cost in too_large
     )
-    reasons = [
-        f"fewest columns through S: {counts}",
-        *(
-            f"{memory.LACK} not {name_of(each)}, which "
-            f"{memory.told(cost.num_bytes, room)}"
-            for each, cost in too_large
-        ),
-        *(f"not {names}: {why}" for why, names in _grouped(unsupported)),
-    ]
-    return solver, "; ".join(reasons)
-
-
-def _grouped(reasons: dict[str, str]) -> list[tuple[str, str]]:
-    """Return each reason with the names of its solvers."""
-    return [
-        (reason, ", ".join(name for name in reasons if reasons[name] == reason))
-        for reason in dict.fromkeys(reasons.values())
-    ]
+    counted = f"fewest columns through S: {', '.join(counts)}"
+    return solver, "; ".join([counted, *lacking, *reasons])
 
 
 def _check_memory(

@@ -4,7 +4,7 @@ S_XX = Q diag(λ) Q^T, z = η λ. For the squared loss from F_0, with R_0 = Y - 
 
     F_t = F_0 + S[:, X] Q diag(g_t) Q^T R_0,   g_t = (1 - (1 - z)^t) / λ,   g_t(0) = η t
 
-for known and unknown nodes alike. Only the columns S[:, X] are formed; the
+for all nodes. Only the columns S[:, X] are formed; the
 factorization is float64 on the host.
 """
 
@@ -20,12 +20,7 @@ from jaxtyping import Float, Int, Shaped
 from gnnrp.propagation import linear_maps
 from gnnrp.propagation.convergence import Convergence, Definiteness
 from gnnrp.propagation.problem import Problem, Steps
-from gnnrp.propagation.sizes import (
-    WIDE,
-    Sizes,
-    num_target_and_score_entries,
-    peak_with_restricted_matrix,
-)
+from gnnrp.propagation.sizes import WIDE, Sizes, metric_entries, total_bytes
 from gnnrp.propagation.solvers import _closed_forms, _restart_checks
 from gnnrp.propagation.solvers._closed_forms import ClosedForm, Curve
 from gnnrp.propagation.solvers.base import STAGE, Cost, Evaluation, Solution, keeper
@@ -41,9 +36,9 @@ _UNIT_BYTES = 2**29  # unit vectors of a block, see ``linear_maps.columns``
 class Exact:
     """Solve by the eigenvectors of S_XX, one split after the other.
 
-    It needs the squared loss, known training targets and a symmetric S. It multiplies
-    S by one column for each training node, whatever the number of steps and step sizes,
-    and is practical for up to 2,000 training nodes a split.
+    It needs the squared loss, no NaN among the training targets and a symmetric S. It
+    multiplies S by one column for each training node, whatever the number of steps and
+    step sizes, and is practical for up to 2,000 training nodes a split.
 
     Source: Theorem 3.2 and its proof (App. B.2).
     """
@@ -72,11 +67,11 @@ class Exact:
             sizes.num_splits * n * sizes.num_classes
         )
         width = sizes.num_splits * sizes.num_classes
-        scores = num_target_and_score_entries(sizes, width) * itemsize
+        scores = metric_entries(sizes, width) * itemsize
         peak = max(factorizing, square + tall + rows + modes) + predictions + scores
         return Cost(
             sizes.num_train_total,
-            peak_with_restricted_matrix(sizes, peak),
+            total_bytes(sizes, peak),
             num_train <= MAX_TRAIN,
         )
 
@@ -138,7 +133,7 @@ def factorize(
     Args:
         columns: S[nodes, X], the training nodes among the rows.
         train_position: which rows are X, in the order of the columns.
-        psd: S is known to be positive semi-definite, so that negative eigenvalues are
+        psd: S is positive semi-definite, so that negative eigenvalues are
             round-off and become 0.
 
     Raises:
@@ -331,7 +326,7 @@ def convergence(
     if S carries that component to other nodes, which then drift, by η t S P R_0.
 
     Args:
-        factorization: of S, with every node whose convergence is asked for.
+        factorization: of S, with every node that must converge.
         initial_residual: R_0 on the training nodes.
         step_size: η > 0.
 

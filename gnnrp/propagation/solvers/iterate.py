@@ -22,11 +22,7 @@ from gnnrp.propagation.problem import (
     without_nan,
 )
 from gnnrp.propagation.residual import State, residuals, step
-from gnnrp.propagation.sizes import (
-    Sizes,
-    num_target_and_score_entries,
-    peak_with_restricted_matrix,
-)
+from gnnrp.propagation.sizes import Sizes, metric_entries, total_bytes
 from gnnrp.propagation.solvers import _restart_checks
 from gnnrp.propagation.solvers.base import STAGE, Cost, Evaluation, Solution, keeper
 from gnnrp.runtime import checkpoints, checks, tracing
@@ -70,8 +66,8 @@ class Iterate:
         """Return the cost; F, the best F and one step's arrays are held, (n, s, c)."""
         width = sizes.num_splits * sizes.num_step_sizes * sizes.num_classes
         entries = 5.2 * sizes.num_nodes * width
-        entries += num_target_and_score_entries(sizes, width)
-        peak = peak_with_restricted_matrix(sizes, entries * sizes.itemsize)
+        entries += metric_entries(sizes, width)
+        peak = total_bytes(sizes, entries * sizes.itemsize)
         return Cost(sizes.num_steps * width, peak)
 
     def solve(

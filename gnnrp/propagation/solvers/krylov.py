@@ -23,12 +23,7 @@ from jaxtyping import Array, Float, Int
 from gnnrp.propagation.convergence import Convergence, Definiteness
 from gnnrp.propagation.linear_maps import as_pytree
 from gnnrp.propagation.problem import Part, Problem, Steps
-from gnnrp.propagation.sizes import (
-    Sizes,
-    num_target_and_score_entries,
-    peak_with_restricted_matrix,
-    sizes_of,
-)
+from gnnrp.propagation.sizes import Sizes, metric_entries, sizes_of, total_bytes
 from gnnrp.propagation.solvers import _closed_forms, _lanczos, _node_positions, exact
 from gnnrp.propagation.solvers._closed_forms import ClosedForm
 from gnnrp.propagation.solvers._node_positions import InPlace, Positions
@@ -39,7 +34,6 @@ from gnnrp.types import LinearMap
 
 NUM_VECTORS = 48  # typical size of a space; real graphs took 20 to 64
 MAX_BYTES = 2**31  # of the vectors
-_INTERVAL = 4  # vectors between two estimates of the error
 
 # A diverging run ends in infinity and NaN, which the report explains.
 _DIVERGING = np.errstate(over="ignore", invalid="ignore")
@@ -49,8 +43,8 @@ _DIVERGING = np.errstate(over="ignore", invalid="ignore")
 class Krylov:
     """Solve all splits and step sizes in one Krylov space.
 
-    It needs the squared loss, known training targets and a symmetric S. It is practical
-    if its vectors fit 2 GiB.
+    It needs the squared loss, no NaN among the training targets and a symmetric S. It
+    is practical if its vectors fit 2 GiB.
 
     Args:
         first_product_fn: returns S [R_0, 0], (n, s, c), if that costs less than a
@@ -129,7 +123,7 @@ class Krylov:
         return solutions
 
     def _first_product(self, problem: Problem) -> Array | None:
-        """Return S [R_0, 0], if it is known.
+        """Return S [R_0, 0], or None without ``first_product_fn``.
 
         Raises:
             ValueError: it has another shape, or is not finite.
@@ -159,13 +153,13 @@ def peak_bytes(sizes: Sizes, num_vectors: int) -> int:
     growing = 2 * basis // 3 if num_vectors > 32 else 0
     modes = _closed_forms.mode_bytes(sizes.num_steps, c * num_vectors, 3, 4)
     products = (3 + sizes.num_step_sizes) * s * n * c * sizes.itemsize
-    scores = num_target_and_score_entries(sizes, s * c) * sizes.itemsize
+    scores = metric_entries(sizes, s * c) * sizes.itemsize
     peak = basis + max(growing, rows + modes) + products + scores
-    return peak_with_restricted_matrix(sizes, peak)
+    return total_bytes(sizes, peak)
 
 
 def vector_capacity(sizes: Sizes, room: memory.Room) -> int:
-    """Return how many vectors fit in the memory that is left, and in 2 GiB."""
+    """Return the number of vectors that fit in the free memory and in 2 GiB."""
     one, two = (peak_bytes(sizes, number) for number in (64, 128))
     capacity = 64 + (room.left - one) * 64 // max(1, two - one)  # almost linear
     return min(MAX_BYTES // _vector_bytes(sizes), max(1, capacity))
@@ -206,14 +200,14 @@ def build(
         similarity: S, symmetric.
         positions: of the nodes of each split.
         residual: R_0 on the training nodes, zero in the padding.
-        steps: step sizes for which the error is estimated, though the space serves
-            others too; t + 1 vectors always suffice.
+        steps: step sizes for which the error is estimated, though the space holds
+            for others too; t + 1 vectors always suffice.
         tolerance: estimated relative error of F_t, at steps spaced evenly in log t and
             in the norm x^T |S_XX| x. The estimate is the change by the last four
             vectors, times its ratio to the change before: after the first vectors the
             convergence is faster than geometric. 1e-4 by default, 1e-10 in float64.
         max_vectors: limit of the memory; at most 256.
-        first_product: S [R_0, 0], if it is known.
+        first_product: S [R_0, 0]; None: computed.
         options: checkpoints, one every four vectors at most, and progress.
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
@@ -234,78 +228,70 @@ def build(
         _lanczos.init, residual * scale[..., None], positions.num_rest
     )
     start = init(0)
+    estimate_fn = _ErrorEstimate(norms, steps)
 
     def find_fault(_: int, state: _lanczos.Space) -> str | None:
-        fault = _lanczos.find_fault(state, start.vector, similarity, positions)
-        return fault or _find_error_fault(state, norms, steps)
+        return _lanczos.find_fault(state, start.vector, similarity, positions)
 
     with keeper(options) as saved:
         state = saved.resumed(init, find_fault, _lanczos.CAPACITIES[-1]) or start
-        previous = _eigen(state) if len(state.diagonal) else None
-        while len(state.diagonal) < limit and state.error > tolerance:
-            count = min(_INTERVAL, limit - len(state.diagonal))
+        while (size := len(state.diagonal)) < limit and estimate_fn(state) > tolerance:
+            count = min(_lanczos.INTERVAL, limit - size)
             state = _lanczos.extend(
                 state, similarity, positions, count, limit, first_image, options
             )
-            eigen = _eigen(state)
-            change = _largest_change(previous, eigen, norms, steps)
-            state, previous = _with_error(state, change), eigen
-            saved.offer(len(state.diagonal), lambda: _lanczos.trim(state))  # noqa: B023
+            saved.offer(size + count, lambda: _lanczos.trim(state))  # noqa: B023
         saved.finish(len(state.diagonal), lambda: _lanczos.trim(state))
-    theta, Q = _eigen(state)
     # A space of t + 1 vectors, or of all training nodes, holds every step.
     is_complete = len(state.diagonal) >= min(steps.num_steps + 1, residual.shape[2])
-    error = 0.0 if is_complete else float(state.error)
-    return Basis(state.vectors, state.images, theta, Q, norms, error)
+    error = 0.0 if is_complete else estimate_fn(state)
+    eigen = estimate_fn.eigen(state, len(state.diagonal))
+    return Basis(state.vectors, state.images, *eigen, norms, error)
 
 
-def _find_error_fault(
-    state: _lanczos.Space, norms: Float[np.ndarray, "s c"], steps: Steps
-) -> str | None:
-    """Return a fault if the error of a restored space is not that of its vectors."""
-    count = len(state.diagonal)
-    if not count:
-        return None
+class _ErrorEstimate:
+    """The error of the predictions, from the changes by the last two extensions."""
 
-    @functools.cache
-    def eigen(size: int) -> Any:
-        return _eigen(_lanczos.truncate(state, size)) if size else None
+    def __init__(self, norms: Float[np.ndarray, "s c"], steps: Steps) -> None:
+        self._norms, self._steps = norms, steps
+        self._eigen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._changes: dict[tuple[int, int], float] = {}
 
-    @functools.cache
-    def change(before: int, after: int) -> float:
-        return _largest_change(eigen(before), eigen(after), norms, steps)
+    def __call__(self, state: _lanczos.Space) -> float:
+        """Return the relative error, infinite before the second extension."""
+        oldest, middle, newest = state.sizes.tolist()
+        last = self._change(state, oldest, middle)
+        change = self._change(state, middle, newest)
+        return change * (min(1.0, change / last) if last < np.inf else 1)
 
-    # The number of vectors between two estimates of the error depends on the memory.
-    spans = range(1, _INTERVAL + 1)
-    for middle in {max(0, count - span) for span in spans}:
-        expected = state._replace(last_change=np.array(np.inf))
-        for oldest in {max(0, middle - span) for span in spans} if middle else ():
-            before = expected._replace(last_change=np.array(change(oldest, middle)))
-            if _have_equal_errors(state, _with_error(before, change(middle, count))):
-                return None
-        if not middle and _have_equal_errors(
-            state, _with_error(expected, change(0, count))
-        ):
-            return None
-    return "its error is not that of its vectors"
+    def eigen(
+        self, state: _lanczos.Space, size: int
+    ) -> tuple[Float[np.ndarray, "s c j"], Float[np.ndarray, "s c j j"]]:
+        """Return the eigenvalues and eigenvectors of T of the first vectors."""
+        if size not in self._eigen:
+            diagonal, off_diagonal = (
+                np.moveaxis(each[:size], 0, -1)
+                for each in (state.diagonal, state.off_diagonal)
+            )
+            T = np.zeros((*diagonal.shape, size))
+            i = np.arange(size)
+            T[..., i, i] = diagonal
+            T[..., i[1:], i[:-1]] = T[..., i[:-1], i[1:]] = off_diagonal[..., :-1]
+            values, vectors = np.linalg.eigh(T)
+            self._eigen[size] = values, vectors
+        return self._eigen[size]
 
-
-def _have_equal_errors(one: _lanczos.Space, other: _lanczos.Space) -> bool:
-    """Return whether two spaces have the same error, up to round-off."""
-    pairs = zip(one[-2:], other[-2:], strict=True)
-    return all(np.isclose(x, y, rtol=1e-2, atol=1e-9) for x, y in pairs)
-
-
-def _with_error(state: _lanczos.Space, change: float) -> _lanczos.Space:
-    """Return the space with its error, from the change by the last vectors."""
-    last = float(state.last_change)
-    error = change * (min(1.0, change / last) if last < np.inf else 1)
-    return state._replace(last_change=np.array(change), error=np.array(error))
-
-
-def _eigen(state: _lanczos.Space) -> tuple[np.ndarray, np.ndarray]:
-    T = (np.moveaxis(each, 0, -1) for each in (state.diagonal, state.off_diagonal))
-    return _tridiagonal_eigh(*T)
+    def _change(self, state: _lanczos.Space, before: int, after: int) -> float:
+        """Return the largest change of ``_change`` over the step sizes."""
+        if before == 0:
+            return np.inf
+        if (before, after) not in self._changes:
+            pair = self.eigen(state, before), self.eigen(state, after)
+            self._changes[before, after] = max(
+                _change(*pair, self._norms, step_size, self._steps.num_steps)
+                for step_size in self._steps.step_sizes
+            )
+        return self._changes[before, after]
 
 
 def with_spectrum_of(basis: Basis, split: int) -> Basis:
@@ -378,32 +364,8 @@ def _in_basis(eigenvectors: np.ndarray, function: np.ndarray) -> np.ndarray:
     )
 
 
-def _tridiagonal_eigh(
-    diagonal: np.ndarray, off_diagonal: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    size = diagonal.shape[-1]
-    T = np.zeros((*diagonal.shape, size))
-    i = np.arange(size)
-    T[..., i, i] = diagonal
-    T[..., i[1:], i[:-1]] = T[..., i[:-1], i[1:]] = off_diagonal[..., :-1]
-    return np.linalg.eigh(T)
-
-
-def _largest_change(
-    previous: tuple[np.ndarray, np.ndarray] | None,
-    current: tuple[np.ndarray, np.ndarray],
-    norms: np.ndarray,
-    steps: Steps,
-) -> float:
-    """Return the largest change of ``_change`` over the step sizes."""
-    return max(
-        _change(previous, current, norms, step_size, steps.num_steps)
-        for step_size in steps.step_sizes
-    )
-
-
 def _change(
-    previous: tuple[np.ndarray, np.ndarray] | None,
+    previous: tuple[np.ndarray, np.ndarray],
     current: tuple[np.ndarray, np.ndarray],
     norms: np.ndarray,
     step_size: float,
@@ -415,8 +377,6 @@ def _change(
     column of small targets is as accurate as the others. For a PSD S the other nodes
     follow: |S[rest, X] x|^2 <= λ_max(S) x^T S_XX x.
     """
-    if previous is None:
-        return np.inf
     steps = np.unique(np.geomspace(1, num_steps, 24).astype(np.int64))
     theta, Q = current
 
