@@ -11,7 +11,6 @@ import inspect
 import io
 import re
 import textwrap
-import typing
 from pathlib import Path
 
 from docutils import nodes
@@ -110,10 +109,7 @@ def write_api():
     API.mkdir(exist_ok=True)
     for page in API.glob("*.rst"):
         page.unlink()
-    command_modules = {
-        typing.get_args(command)[0].__module__
-        for command in typing.get_args(flags.Command)
-    }
+    command_modules = {f"gnnrp.commands.{command}" for command in flags.COMMANDS}
     names = list(modules())
     for name in names:
         children = [child for child in names if child.rpartition(".")[0] == name]

@@ -42,6 +42,7 @@ from gnnrp.runtime import arrays, checks, memory, tracing
 from gnnrp.types import Scalar
 
 _BLOCK_BYTES = 2**26  # of one row block of the kernel
+_RETAINED_BYTES = 2**28  # of freed arrays up to 32 MiB, which glibc may not return
 _MAX_OFFSET = 0.99  # share of the mean row in the squares
 
 
@@ -266,11 +267,15 @@ def sparse_rows_bytes(
 ) -> int:
     """Return the peak of products in row blocks, from sparse features.
 
-    A single row, made dense without the empty columns, may exceed the block.
+    The layout of the entries is followed by a dense block of 1 to 128 rows, without
+    the empty columns.
     """
     row = min(num_features, num_entries) * itemsize
-    entries = num_entries * (40 + 4 * itemsize) + 9 * num_features
-    return entries + 3 * max(block_bytes, 4 * row) + memory.RUNTIME
+    block = max(row, min(block_bytes, 128 * row))
+    layout = num_entries * (40 + 4 * itemsize)
+    retained = min(layout, _RETAINED_BYTES)
+    total = layout + retained + 9 * num_features + 1.4 * block
+    return int(total) + memory.RUNTIME
 
 
 def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

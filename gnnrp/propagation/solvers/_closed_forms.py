@@ -72,6 +72,11 @@ def mode_bytes(
     return WIDE * (of_span + arrays_of_all * all_steps)
 
 
+def steps_at_once(num_modes: int) -> int:
+    """Return the number of steps whose a(t) are held at once."""
+    return max(1, _MODE_FLOATS // num_modes)
+
+
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def evaluate(
     form: ClosedForm,
@@ -153,7 +158,7 @@ def _score_curves(
     parts = [problem.val, problem.test]
     fields_of = [form.fields_fn(part) for part in parts]
     curves = [np.empty(len(steps), dtype) for _ in parts]
-    span = int(np.clip(_MODE_FLOATS // len(form.weights), 1, len(steps)))
+    span = min(steps_at_once(len(form.weights)), len(steps))
     for first in range(0, len(steps), span):
         some = slice(first, first + span)
         tall, mix = _compress(form.modes_fn(steps[some]), form.weights, dtype)

@@ -23,7 +23,13 @@ from jaxtyping import Array, Float, Int
 from gnnrp.propagation.convergence import Convergence, Definiteness
 from gnnrp.propagation.linear_maps import as_pytree
 from gnnrp.propagation.problem import Part, Problem, Steps
-from gnnrp.propagation.sizes import Sizes, metric_entries, sizes_of, total_bytes
+from gnnrp.propagation.sizes import (
+    WIDE,
+    Sizes,
+    metric_entries,
+    sizes_of,
+    total_bytes,
+)
 from gnnrp.propagation.solvers import _closed_forms, _lanczos, _node_positions, exact
 from gnnrp.propagation.solvers._closed_forms import ClosedForm
 from gnnrp.propagation.solvers._node_positions import InPlace, Positions
@@ -151,7 +157,9 @@ def peak_bytes(sizes: Sizes, num_vectors: int) -> int:
     basis = s * n * width
     rows = (n - sizes.num_train) * width + s * sizes.num_evaluated * width
     growing = 2 * basis // 3 if num_vectors > 32 else 0
-    modes = _closed_forms.mode_bytes(sizes.num_steps, c * num_vectors, 3, 4)
+    # The allocator retains one span of steps after it is freed.
+    arrays = 6.5 if sizes.itemsize < WIDE else 11
+    modes = _closed_forms.mode_bytes(sizes.num_steps, c * num_vectors, arrays, 0)
     products = (3 + sizes.num_step_sizes) * s * n * c * sizes.itemsize
     scores = metric_entries(sizes, s * c) * sizes.itemsize
     peak = basis + max(growing, rows + modes) + products + scores
@@ -479,6 +487,15 @@ def _form(
         left = _combine_vectors(basis.vectors, split, a)
         return _in_node_order(problem, split, positions.rest[split], change, left)
 
+    def norms_at(steps):
+        # The coefficients of all steps at once could exceed the space.
+        span = _closed_forms.steps_at_once(num_classes * num_vectors)
+        chunks = np.split(steps, range(span, len(steps), span))
+        return np.concatenate([
+            np.linalg.norm(residual(chunk).reshape(len(chunk), -1), axis=1)
+            for chunk in chunks
+        ])
+
     norms = one.norms[0]  # each column is as accurate relative to its own norm
     weights = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
     return ClosedForm(
@@ -486,7 +503,7 @@ def _form(
         np.repeat(weights, num_vectors),
         fields,
         predictions,
-        lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),
+        norms_at,
         lambda step: int(
             np.argmax(np.linalg.norm(residual(np.array([step]))[0], axis=1))
         ),
