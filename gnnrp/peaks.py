@@ -10,7 +10,8 @@ from typing import NamedTuple
 _RUNTIME = 2**25  # what is compiled, and what the allocator keeps
 _BLOCK = 2**26  # row blocks of kernels, see ``features.build``
 _UNITS = 2**29  # unit vectors of a block, see ``maps.columns``
-_SPAN = 2**22  # modes of a span of steps, see ``_curves``
+_KEPT = 2**28  # freed arrays of up to 32 MiB, which glibc may not return
+_SPAN = 2**22  # modes of a span of steps, see ``_forms``
 _WIDE = 8  # bytes of what the host holds in float64
 
 
@@ -67,7 +68,9 @@ def krylov(sizes: Sizes, num_vectors: int) -> int:
     basis = s * n * width
     looks = (n - sizes.num_train) * width + s * sizes.num_judged * width
     growing = 2 * basis // 3 if num_vectors > 32 else 0
-    steps = _modes(sizes.num_steps, c * num_vectors, 3, 4)
+    # The allocator keeps one span when it is freed.
+    arrays = 6.5 if sizes.itemsize < _WIDE else 11
+    steps = _modes(sizes.num_steps, c * num_vectors, arrays, 0)
     products = (3 + sizes.num_step_sizes) * s * n * c * sizes.itemsize
     given = _given(sizes, s * c) * sizes.itemsize
     peak = basis + max(growing, looks + steps) + products + given
@@ -107,12 +110,14 @@ def sparse_rows(
 ) -> int:
     """Return the peak of a feature kernel in row blocks, of sparse features.
 
-    A single row, made dense, may exceed the block; columns without an entry are left
-    out.
+    The layout of the entries is followed by a block of rows made dense, 128 at most and
+    one at least; columns without an entry are left out.
     """
     row = min(num_features, num_entries) * itemsize
-    entries = num_entries * (40 + 4 * itemsize) + 9 * num_features
-    return _whole(entries + 3 * max(block_bytes, 4 * row))
+    block = max(row, min(block_bytes, 128 * row))
+    layout = num_entries * (40 + 4 * itemsize)
+    kept = min(layout, _KEPT)
+    return _whole(layout + kept + 9 * num_features + 1.4 * block)
 
 
 def distinct(num_nodes: int, num_features: int, num_rows: int, *, itemsize: int) -> int:

@@ -21,7 +21,6 @@ from gnnrp.propagation._report import Found, grown
 from gnnrp.propagation.problem import Problem, with_nan, without_nan
 from gnnrp.types import LinearMap, MetricFn
 
-_MODE_FLOATS = 2**22  # a(t) of one span of steps
 _SCORE_FLOATS = 2**19  # scores of one chunk of steps: they stay in the cache
 _STEPS_AT_ONCE, _MOST_FLOATS = 8, 2**26  # where one step's scores do not
 _RANK = 16  # first width tried
@@ -176,7 +175,7 @@ def _curves(
     parts = [problem.val, problem.test]
     fields_of = [form.fields_fn(part) for part in parts]
     curves = [np.empty(len(steps), dtype) for _ in parts]
-    span = int(np.clip(_MODE_FLOATS // len(form.weights), 1, len(steps)))
+    span = min(_forms.span(len(form.weights)), len(steps))
     for first in range(0, len(steps), span):
         some = slice(first, first + span)
         tall, mix = _compress(form.modes_fn(steps[some]), form.weights, dtype)

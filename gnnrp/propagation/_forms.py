@@ -18,6 +18,8 @@ from gnnrp.propagation.maps import columns
 from gnnrp.propagation.problem import Part, Problem
 from gnnrp.types import LinearMap
 
+_MODE_FLOATS = 2**22  # a(t) of one span of steps
+
 
 class Form(NamedTuple):
     """The closed form of one split."""
@@ -29,6 +31,11 @@ class Form(NamedTuple):
     norms_fn: Callable[[np.ndarray], np.ndarray]  # steps -> |R_t|
     column_fn: Callable[[int], int]  # step -> the column of the largest residual
     convergence: exact.Convergence
+
+
+def span(num_modes: int) -> int:
+    """Return the number of steps whose a(t) are held at once."""
+    return max(1, _MODE_FLOATS // num_modes)
 
 
 def krylov_capacity(problem: Problem, max_bytes: int) -> int:
@@ -226,6 +233,15 @@ def _krylov_form(
         left = _combine(basis.vectors, split, mix)
         return _in_order(problem, split, places.rest[split], moved, left)
 
+    def norms_at(steps):
+        # A span at a time: of all steps, the coefficients would exceed the space.
+        num_steps = span(num_classes * num_vectors)
+        spans = np.split(steps, range(num_steps, len(steps), num_steps))
+        return np.concatenate([
+            np.linalg.norm(residual(some).reshape(len(some), -1), axis=1)
+            for some in spans
+        ])
+
     norms = one.norms[0]  # of the columns: each is as accurate relative to its own
     weights = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
     return Form(
@@ -233,7 +249,7 @@ def _krylov_form(
         np.repeat(weights, num_vectors),
         fields,
         predictions,
-        lambda steps: np.linalg.norm(residual(steps).reshape(len(steps), -1), axis=1),
+        norms_at,
         lambda step: int(
             np.argmax(np.linalg.norm(residual(np.array([step]))[0], axis=1))
         ),
