@@ -81,6 +81,7 @@ def test_the_exponent_of_a_power_law_is_found():
     assert scaling.exponent(rows, 100) is None
 
 
+@pytest.mark.slow
 def test_wide_networks_are_measured_beside_their_targets(tmp_path):
     config = gntk.Config(hops=2, block=20, repeats=1, output=tmp_path)
     found = gntk.main(config)
@@ -96,6 +97,7 @@ def test_wide_networks_are_measured_beside_their_targets(tmp_path):
     assert found["large"]["peak_gigabytes"] > 0
 
 
+@pytest.mark.slow
 def test_finite_kernels_and_training_stand_beside_their_peers(tmp_path):
     config = ntk.Config(repeats=1, steps=3, width=4, output=tmp_path)
     found = ntk.main(config)
@@ -111,6 +113,7 @@ def test_finite_kernels_and_training_stand_beside_their_peers(tmp_path):
     assert (tmp_path / "benchmark_ntk.json").exists()
 
 
+@pytest.mark.slow
 def test_whole_runs_are_measured_beside_their_targets(tmp_path):
     config = rp.Config(
         repeats=1,
