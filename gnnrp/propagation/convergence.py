@@ -1,7 +1,4 @@
-"""Convergence of RP: the row of the paper's table, and the ends of the spectrum.
-
-Source: Table 2 (App. B.2), Theorem 3.2.
-"""
+"""Convergence of RP: the row of the paper's table, and the ends of the spectrum."""
 
 import enum
 from typing import Any, NamedTuple

@@ -107,7 +107,7 @@ def run(
             validation still rises, or if all nodes are predicted to be of one class.
             ``report.warnings`` has the same texts.
 
-    Source: Eq. 6 and Algorithm 1 (App. D.3); other losses App. C.2.
+    Source: Eq. 6 and Algorithm 1 (App. D.3).
     """
     checks.instance("steps", steps, Steps, "Steps(step_size, num_steps) makes one")
     checks.instance("selection", selection, Selection, "Selection(rule=...) makes one")

@@ -16,10 +16,10 @@ from gnnrp.distributed import partitioning
 ON_FOUR = """
 import json
 import jax, jax.numpy as jnp, numpy as np, scipy.sparse
-from gnnrp import datasets, graph, metrics, sparse
+from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import sbm
 from gnnrp.distributed import matrix as sharded, partitioning
-from gnnrp.propagation import residual, similarity
+from gnnrp.propagation import Exact, Steps, similarity, solvers
 from gnnrp.types import Split
 
 mesh = jax.make_mesh((4,), ("nodes",))
@@ -62,15 +62,16 @@ start = rng.standard_normal(targets.shape)
 for method in ("iterate", "krylov"):
     for name, initial in (("", None), (" from F_0", start)):
         settings = dict(
-            step_sizes=[0.5, 1.0], num_steps=50, metric=metrics.accuracy, method=method
+            steps=Steps([0.5, 1.0], 50), metric=metrics.accuracy,
+            solver=solvers.by_name(method),
         )
-        one = generators.run(
+        one = propagation.run(
             similarity.Power(sparse.prepare(A), 4), targets, split,
             initial=initial, **settings,
         )
         if initial is not None:
             initial = sharded.spread(layout, initial, mesh)
-        four = generators.run(
+        four = propagation.run(
             similarity.Power(m, 4), placed, shared, initial=initial, **settings
         )
         rows = [np.asarray(each.predictions)[:, layout.place] for each in four]
@@ -85,15 +86,15 @@ found["rows"] = layout.rows
 def refused(**change):
     asked = dict(
         similarity=similarity.Power(m, 4), targets=placed, split=shared,
-        step_size=1.0, num_steps=5, metric=metrics.accuracy,
+        steps=Steps(1.0, 5), metric=metrics.accuracy,
     )
     try:
-        generators.run(**asked | change)
+        propagation.run(**asked | change)
     except (ValueError, TypeError) as error:
         return str(error)
 
 found["refused"] = [
-    refused(method="exact"),
+    refused(solver=Exact()),
     refused(targets=placed.at[0].set(np.inf)),
     refused(targets=placed.astype(int)),
     refused(split=shared._replace(test=shared.train)),
@@ -135,7 +136,7 @@ def test_residual_propagation_on_four_devices_is_that_on_one(on_four, method, st
 
 def test_what_shared_rows_cannot_be_used_for_is_refused(on_four):
     expected = [
-        'eigenvectors of S_XX are of one machine; use method="krylov"',
+        "eigenvectors of S_XX need one machine; use 'krylov' or 'iterate'",
         "targets must not be infinite",
         "targets must be floats of shape",
         "a node is in the train mask and in another one",
