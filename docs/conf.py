@@ -56,7 +56,7 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 # Names of other packages are not resolved, as that would need their sites.
 nitpick_ignore_regex = [(r"py:.*", r"(?!gnnrp\.).*"), (r"py:.*", r".*\._.*")]
-# A type variable, and the default of an argument, whose class has its page one level up.
+# A type variable, and a default whose class is documented one level up.
 nitpick_ignore = [
     ("py:class", "gnnrp.propagation.problem.StepSize"),
     ("py:class", "gnnrp.propagation.selection.Selection"),

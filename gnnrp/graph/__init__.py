@@ -12,6 +12,7 @@ from gnnrp.graph.adjacency import (
     drop_edges,
     normalize,
     normalized_adjacency,
+    peak_bytes,
     raw_adjacency,
     to_bcoo,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "drop_edges",
     "normalize",
     "normalized_adjacency",
+    "peak_bytes",
     "raw_adjacency",
     "to_bcoo",
     "to_jraph",

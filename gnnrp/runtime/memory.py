@@ -128,7 +128,7 @@ def check(what: str, needed: int, room: Room, instead: str) -> None:
 
     Args:
         what: subject of the sentence.
-        needed: bytes at the peak, see ``runtime.peaks``.
+        needed: bytes at the peak, from an estimate of the solver or kernel.
         room: free memory.
         instead: remedy, an imperative.
 

@@ -276,8 +276,6 @@ def propagate(
     update_fn: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
     v: jax.Array,
     num_steps: int,
-    *,
-    first: Matrix | None = None,
 ) -> jax.Array:
     """Repeat V <- update_fn(A V, V, V_0); nodes are reordered once, not every step.
 
@@ -286,8 +284,6 @@ def propagate(
         update_fn: of the product, V and V_0; acts on each row alone.
         v: V_0.
         num_steps: number of steps.
-        first: matrix of the first step, in the same order of nodes, from
-            ``on_support``; A by default.
 
     Raises:
         ValueError: the shapes do not fit; a negative number of steps.
@@ -315,14 +311,10 @@ def propagate(
         return update_fn(new, w, start)
 
     matrix = dataclasses.replace(matrix, data=matrix.data.astype(wide))
-    end = start
-    if first is not None and num_steps > 0:
-        end = hop(dataclasses.replace(first, data=first.data.astype(wide)), end)
-        num_steps -= 1
     if num_steps == 1:  # also for matrices that are not square
-        end = hop(matrix, end)
+        end = hop(matrix, start)
     else:
-        end = jax.lax.fori_loop(0, num_steps, lambda _, w: hop(matrix, w), end)
+        end = jax.lax.fori_loop(0, num_steps, lambda _, w: hop(matrix, w), start)
     if matrix.order is not None:
         end = end[matrix.order[1]]
     end = end.astype(dtype)

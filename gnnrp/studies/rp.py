@@ -15,7 +15,7 @@ from gnnrp.kernels import features
 from gnnrp.kernels.features import low_rank
 from gnnrp.propagation import similarity
 from gnnrp.propagation.solvers import exact
-from gnnrp.runtime import checks, memory, peaks
+from gnnrp.runtime import checks, memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, records
 from gnnrp.studies.presets import RPSettings
@@ -108,7 +108,7 @@ def _set_up(
     num_nodes, num_edges = dataset.num_nodes, dataset.edges.shape[1]
     memory.check(
         f"the adjacency matrix of {num_edges:,} edges",
-        peaks.adjacency(num_nodes, num_edges),
+        graph.peak_bytes(num_nodes, num_edges),
         memory.room(max_bytes),
         "take a smaller graph",
     )

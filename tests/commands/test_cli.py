@@ -139,7 +139,7 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
             "gone cannot be read (No such",
         ),
         ("partition --parts 2 --folder f --dataset coraa", "did you mean 'cora'"),
-        ("rp --loss softmax --method exact", "only the squared loss"),
+        ("rp --loss softmax --method exact", "supports the squared loss only"),
         ("rp --plot nowhere/curve.png", "nowhere"),
         ("rp --dataset cora --no-download", "ind.cora"),
         ("", "Expected one of {rp, gntk, ntk"),

@@ -30,7 +30,7 @@ from gnnrp.propagation import Steps, krylov, label, similarity, solvers
 from gnnrp.propagation.problem import make_problem
 from gnnrp.propagation.sizes import sizes_of
 from gnnrp.propagation.solvers import _lanczos
-from gnnrp.runtime import memory, peaks
+from gnnrp.runtime import memory
 from gnnrp.studies import baselines
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import ntk as ntk_study
@@ -205,7 +205,7 @@ def adjacency(n: int, e: int) -> Case:
     def run() -> Any:
         return sparse.prepare(graph.normalized_adjacency(edges, n))
 
-    return Case(run, lambda _: peaks.adjacency(n, e))
+    return Case(run, lambda _: graph.peak_bytes(n, e))
 
 
 CASES: dict[str, tuple[int, Callable[[], Case], Callable[[], Case]]] = {

@@ -205,7 +205,7 @@ def test_features_beyond_float32_are_refused_as_too_large(convert):
         for kernel in features.KERNELS:
             with pytest.raises(ValueError, match=r"fit float32, got 1e\+300; scale"):
                 features.build(convert(x), kernel)
-        with pytest.raises(ValueError, match=r"fit float32, got 1e\+308; take"):
+        with pytest.raises(ValueError, match=r"fit float32, got 1e\+308; choose"):
             features.build(np.eye(3), gamma=1e308)
 
 
