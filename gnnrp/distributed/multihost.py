@@ -107,13 +107,13 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _initialize(seconds: float, remedy: str, **settings: Any) -> None:
+def _initialize(seconds: float, remedy: str, **arguments: Any) -> None:
     import jax
 
     timeout = math.ceil(seconds)
     try:
         jax.distributed.initialize(
-            **settings,
+            **arguments,
             initialization_timeout=timeout,
             heartbeat_timeout_seconds=max(_HEARTBEAT, 3 * timeout),
         )

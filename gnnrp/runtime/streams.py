@@ -116,9 +116,9 @@ def warning_lines() -> Iterator[None]:
     """Print each user warning once, as a line on standard error without its source."""
     shown = set()
 
-    def show_line(message: Any, category: Any, *where: Any, **more: Any) -> None:
+    def show_line(message: Any, category: Any, *where: Any, **kwargs: Any) -> None:
         if not issubclass(category, UserWarning):
-            show_usual(message, category, *where, **more)
+            show_usual(message, category, *where, **kwargs)
         elif str(message) not in shown:
             shown.add(str(message))
             print_line(f"gnnrp: {message}")

@@ -21,11 +21,11 @@ def largest_eigenvalues(theta: np.ndarray) -> list[float]:
         return []
     values = None
     if len(theta) > 2 * NUM_EIGENVALUES:
-        settings: dict[str, Any] = {"v0": np.ones(len(theta), theta.dtype), "tol": 1e-4}
+        lanczos: dict[str, Any] = {"v0": np.ones(len(theta), theta.dtype), "tol": 1e-4}
         # It fails on a zero matrix.
         with contextlib.suppress(scipy.sparse.linalg.ArpackError):
             values = scipy.sparse.linalg.eigsh(
-                theta, NUM_EIGENVALUES, return_eigenvectors=False, **settings
+                theta, NUM_EIGENVALUES, return_eigenvectors=False, **lanczos
             )
     if values is None:
         values = np.linalg.eigvalsh(theta)[-NUM_EIGENVALUES:]

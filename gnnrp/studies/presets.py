@@ -92,10 +92,10 @@ def _generalized(
     power: int,
     gamma: float,
     num_steps: int,
-    **more: Any,
+    **others: Any,
 ) -> RPSettings:
-    more |= {"kernel": "gaussian", "gamma": gamma, "select": "last"}
-    return RPSettings(step_size, power, alpha, num_steps, **more)
+    others |= {"kernel": "gaussian", "gamma": gamma, "select": "last"}
+    return RPSettings(step_size, power, alpha, num_steps, **others)
 
 
 SETTINGS: dict[str, RPSettings] = {
