@@ -26,7 +26,7 @@ def learning_curve(
     step chosen by validation.
 
     Args:
-        record: of the run, see ``studies.records.make``.
+        record: of the run, see ``studies.records.from_trajectory``.
         val: validation curve of each split.
         test: test curve of each split.
     """

@@ -115,7 +115,7 @@ def main(folder: Path, process: int, processes: int, port: str) -> None:
         os.sched_setaffinity(0, {cores[process % len(cores)]})
     import jax
 
-    from gnnrp.distributed import matrix as sharded
+    from gnnrp.distributed import sharded_matrix as sharded
 
     if processes > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")

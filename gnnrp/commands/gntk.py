@@ -4,7 +4,6 @@ import dataclasses
 from typing import Literal
 
 from gnnrp.commands._shared import OnData, Precision, target_path
-from gnnrp.runtime import json_files, streams
 from gnnrp.runtime.progress import Bar
 
 
@@ -37,13 +36,9 @@ class Gntk(OnData):
         Raises:
             ValueError: invalid settings or data.
         """
-        from contextlib import nullcontext
-
-        import jax
-
-        from gnnrp.runtime.options import Options
+        from gnnrp import plotting
         from gnnrp.studies import gntk as gntk_study
-        from gnnrp.studies import tables
+        from gnnrp.studies import presets, tables
 
         self.check_dataset()
         if self.bias == "none" and self.bias_std != Gntk.bias_std:
@@ -57,24 +52,9 @@ class Gntk(OnData):
             self.num_steps,
             self.route,
         )
-        max_bytes = self.max_bytes()
         target = target_path(self.plot, f"gntk-{self.dataset}.png", quiet=self.json)
         dataset = self.load_dataset()
-        wide_floats = self.precision == "float64"
-        with (
-            jax.enable_x64(True) if wide_floats else nullcontext(),
-            Bar(quiet=self.quiet) as progress,
-        ):
-            options = Options(max_bytes=max_bytes, progress=progress)
+        with presets.precision(self.precision), Bar(quiet=self.quiet) as progress:
+            options = self.options(progress)
             record = gntk_study.run(dataset, settings, options=options)
-        streams.show(
-            json_files.dumps(record) if self.json else tables.of_depths(record)
-        )
-        if target is None:
-            return
-        from gnnrp import plotting
-        from gnnrp.runtime import atomic_files
-
-        atomic_files.write(target, plotting.png(plotting.depths(record)))
-        if not self.json:
-            streams.show(f"\nFigure: {target}")
+        self.show(record, tables.of_depths, target, lambda: plotting.depths(record))

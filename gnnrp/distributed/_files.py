@@ -22,7 +22,7 @@ import numpy as np
 from gnnrp import metrics
 from gnnrp.datasets import csr, npz, raw_files
 from gnnrp.distributed import _part_checks, partitioning
-from gnnrp.distributed.matrix import Block
+from gnnrp.distributed.sharded_matrix import Block
 from gnnrp.runtime import atomic_files, checkpoints, checks, interrupts, json_files
 from gnnrp.runtime.atomic_files import refuse
 from gnnrp.types import Split

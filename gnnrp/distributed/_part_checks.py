@@ -13,8 +13,8 @@ import numpy.typing as npt
 import scipy.sparse
 from jaxtyping import Float, Int
 
-from gnnrp.distributed.matrix import Block
 from gnnrp.distributed.partitioning import Round
+from gnnrp.distributed.sharded_matrix import Block
 from gnnrp.runtime.atomic_files import refuse
 from gnnrp.types import Split
 

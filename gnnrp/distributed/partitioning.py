@@ -196,7 +196,7 @@ def layout_matrix(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
         ValueError: a matrix of another size.
         TypeError: not a layout, or not a sparse matrix.
     """
-    checks.instance("layout", layout, Layout, "layouts.balanced makes one")
+    checks.instance("layout", layout, Layout, "partitioning.balanced makes one")
     coo = sparse.to_scipy(adjacency).tocoo()
     coo.eliminate_zeros()  # which would be neighbors that a part needs
     num_nodes = len(layout.place)

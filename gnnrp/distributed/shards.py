@@ -16,7 +16,7 @@ from jaxtyping import Int
 from gnnrp import datasets, graph
 from gnnrp.datasets import Dataset
 from gnnrp.distributed import _files, _part_checks, partitioning
-from gnnrp.distributed import matrix as sharded
+from gnnrp.distributed import sharded_matrix as sharded
 from gnnrp.distributed.partitioning import Layout, Round
 from gnnrp.runtime import checks
 from gnnrp.types import Split

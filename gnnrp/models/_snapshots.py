@@ -36,7 +36,7 @@ def identify(
         "patience": rule.patience,
         "matrix": fingerprint.Structure(data.matrix),
     }
-    return fingerprint.identify(values, dict(metadata), "metadata", data=(data, keys))
+    return fingerprint.identify(values, dict(metadata), data=(data, keys))
 
 
 def make_snapshot_fn(rule: Any, data: Any, start: Any) -> Callable[[Any], Snapshot]:

@@ -183,4 +183,4 @@ def _identify(
     arrays = {"graph": similarity, "targets and splits": problem}
     if problem.is_sharded:  # no process has all rows
         arrays = {}
-    return fingerprint.identify(values, dict(options.metadata), "metadata", **arrays)
+    return fingerprint.identify(values, dict(options.metadata), **arrays)

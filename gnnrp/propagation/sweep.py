@@ -193,7 +193,7 @@ def _identify(
     }
     arrays = {id(leaf): leaf for leaf in jax.tree.leaves(similarities)}  # each once
     trees = {"graph": list(arrays.values()), "data": data}
-    return fingerprint.identify(values, dict(options.metadata), "metadata", **trees)
+    return fingerprint.identify(values, dict(options.metadata), **trees)
 
 
 def _candidates(solver: Solver | Auto) -> tuple[Solver, ...]:

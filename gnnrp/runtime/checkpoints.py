@@ -354,11 +354,13 @@ def _load(
     with _together(path), _orbax.reading(path):
         # Before orbax's threads meet the damage, and print tracebacks.
         manifest = atomic_files.unseal(path, step=last)
-        made_with, rows, leaves = (manifest[x] for x in ("settings", "rows", "leaves"))
-        if not (isinstance(made_with, dict) and isinstance(rows, list)):
+        stored_settings, rows, leaves = (
+            manifest[x] for x in ("settings", "rows", "leaves")
+        )
+        if not (isinstance(stored_settings, dict) and isinstance(rows, list)):
             atomic_files.refuse("its manifest.json has another form")
     with _together(path):
-        _check_settings(folder, made_with, settings)
+        _check_settings(folder, stored_settings, settings)
     with _together(path), _orbax.reading(path):
         if most is not None and last > most:
             atomic_files.refuse(f"the run ends at {most}")

@@ -46,39 +46,39 @@ class Structure:
 
 def identify(
     values: dict[str, Any],
-    made_with: dict[str, Any] | None = None,
-    argument: str = "made_with",
+    metadata: dict[str, Any],
     **trees: Any,
 ) -> dict[str, Any]:
     """Return the identity of a run: the caller's JSON and fingerprints.
 
     Args:
         values: arguments of the run by name; see ``fingerprint``.
-        made_with: the caller's JSON. An entry with the name of an argument is compared
+        metadata: the caller's JSON. An entry with the name of an argument is compared
             in addition to its fingerprint, or instead of a missing one.
-        argument: name of the parameter through which ``made_with`` is passed.
         trees: arrays by name, compared by their contents.
 
     Raises:
-        TypeError: an argument without fingerprint that ``made_with`` does not name.
+        TypeError: an argument without fingerprint that ``metadata`` does not name.
     """
-    named = made_with or {}
-    identity = {name: value for name, value in named.items() if name not in values}
+    identity = {key: x for key, x in metadata.items() if key not in values}
     for name, value in values.items():
         try:
             identity[name] = fingerprint(value)
         except IncomparableError as error:
-            if name not in named:
+            if name not in metadata:
                 msg = (
                     f"{name} is or holds {error}, which cannot be compared with that "
                     "of an earlier run in the folder; use one that can be imported "
-                    f'from a module, or name it by {argument}={{"{name}": "..."}}'
+                    f'from a module, or name it by metadata={{"{name}": "..."}}'
                 )
                 raise TypeError(msg) from None
-            identity[name] = {"named": named[name]}
+            identity[name] = {"named": metadata[name]}
         else:
-            if name in named and not _is_plain(value):
-                identity[name] = {"named": named[name], "fingerprint": identity[name]}
+            if name in metadata and not _is_plain(value):
+                identity[name] = {
+                    "named": metadata[name],
+                    "fingerprint": identity[name],
+                }
     return identity | {name: digest(tree) for name, tree in trees.items()}
 
 

@@ -66,16 +66,16 @@ def check_memory(
         kernel_bytes(0),
         room,
         f"take {'a smaller depth, ' if network.depth > 1 else ''}a smaller graph, or "
-        "estimates (kernels.stochastic)",
+        "estimates (kernels.ntk.stochastic)",
     )
     shape = num_nodes, num_features
 
     def total_bytes(width: int, num_grams: int) -> int:
         wide = rule._replace(network=dataclasses.replace(network, width=width))
         state = training.state_bytes(wide, num_features, itemsize=itemsize)
-        columns = {"width": width, "num_classes": dataset.num_classes}
         kernel = kernel_bytes(num_grams)
-        extra = state + kernel_bytes(num_grams, **columns) - kernel
+        whole = kernel_bytes(num_grams, width=width, num_classes=dataset.num_classes)
+        extra = state + whole - kernel
         trained = training.peak_bytes(wide, shape, itemsize=itemsize)
         return max(trained, kernel + max(0, extra - _SMALL))
 

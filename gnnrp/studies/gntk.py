@@ -91,7 +91,7 @@ def run(
     )
     if settings.route == "neural-tangents":
         _check_neural_tangents(dataset, options)
-    beside = rp_study.run(
+    rp_record = rp_study.run(
         dataset,
         presets.settings(dataset.name, has_features=dataset.features is not None),
         options=options,
@@ -102,8 +102,10 @@ def run(
     dtype, rows = _all_depths(dataset, settings, matrix, options)
     _warn(rows)
     best = max(rows, key=lambda row: (row["val_mean"] is not None, row["val_mean"]))
-    own = {key: beside[key] for key in ("val_mean", "val_std", "test_mean", "test_std")}
-    name = "rp" if beside["method"] == "rp" else "generalized rp"
+    own = {
+        key: rp_record[key] for key in ("val_mean", "val_std", "test_mean", "test_std")
+    }
+    name = "rp" if rp_record["method"] == "rp" else "generalized rp"
     return {
         "dataset": dataset.name,
         "metric": dataset.metric,
@@ -112,14 +114,9 @@ def run(
         "settings": dataclasses.asdict(settings),
         "depths": rows,
         "best_depth": best["depth"],
-        "baselines": beside["baselines"] | {name: own},
+        "baselines": rp_record["baselines"] | {name: own},
         "seconds": {"run": round(time.perf_counter() - began, 4)},
-        "peak_memory_bytes": memory.peak(),
-        "device": str(jax.devices()[0].device_kind),
-        "dtype": str(dtype),
-        "versions": records.versions(),
-        "commit": records.commit(),
-        "files": dataset.files,
+        **records.provenance(dataset, dtype),
     }
 
 

@@ -92,10 +92,21 @@ def _generalized(
     power: int,
     gamma: float,
     num_steps: int,
-    **others: Any,
+    *,
+    row_normalize: bool = False,
+    precision: str = "float32",
 ) -> RPSettings:
-    others |= {"kernel": "gaussian", "gamma": gamma, "select": "last"}
-    return RPSettings(step_size, power, alpha, num_steps, **others)
+    return RPSettings(
+        step_size,
+        power,
+        alpha,
+        num_steps,
+        "gaussian",
+        gamma,
+        row_normalize,
+        select="last",
+        precision=precision,
+    )
 
 
 SETTINGS: dict[str, RPSettings] = {

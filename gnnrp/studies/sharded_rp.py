@@ -1,6 +1,5 @@
 """RP on a partitioned graph, in all processes alike."""
 
-import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -36,8 +35,7 @@ def run(
     if settings.kernel is not None:
         msg = "parts of a graph have no features; use plain RP (kernel none)"
         raise ValueError(msg)
-    is_wide = settings.precision == "float64"
-    with jax.enable_x64(True) if is_wide else contextlib.nullcontext():
+    with presets.precision(settings.precision):
         began = time.perf_counter()
         parts = shards.read(folder)
         loaded = time.perf_counter()

@@ -23,8 +23,8 @@ from path_graph import (  # noqa: F401
 
 from gnnrp import ResidualPropagation, datasets, graph, metrics, sparse
 from gnnrp.datasets import sbm, splits
-from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed import partitioning, shards
+from gnnrp.distributed import sharded_matrix as sharded
 from gnnrp.estimator import OnGraph
 from gnnrp.kernels import alignment, features, gntk, homophily
 from gnnrp.kernels.features import low_rank

@@ -16,8 +16,8 @@ from jax.experimental.sparse import BCOO
 
 from gnnrp import ResidualPropagation, datasets, estimator, graph, metrics, sparse
 from gnnrp.datasets import sbm, splits
-from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed import partitioning, shards
+from gnnrp.distributed import sharded_matrix as sharded
 from gnnrp.kernels import alignment, features, generalization, gntk, homophily
 from gnnrp.kernels.features import low_rank
 from gnnrp.kernels.gntk import activations, blocked, closed_forms, inductive, local
@@ -329,7 +329,7 @@ ROWS = [
     # Parts
     (lambda: partitioning.balanced(EYE[:3], 2), ValueError, ["square", "(3, 12)"]),
     (lambda: partitioning.from_parts([0.5, 1], 2), TypeError, ["float64"]),
-    (lambda: partitioning.halos(A, None), TypeError, ["layouts.balanced"]),
+    (lambda: partitioning.halos(A, None), TypeError, ["partitioning.balanced"]),
     (lambda: sharded.prepare(A, LAYOUT, None), TypeError, ["Mesh(jax.devices()"]),
     (lambda: sharded.spread(LAYOUT, np.ones(3), MESH), ValueError, ["12 nodes", "[3]"]),
     (lambda: sharded.spread(LAYOUT, X, MESH, axis=5), ValueError, ["axis", "5"]),

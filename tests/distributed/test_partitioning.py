@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed import partitioning
+from gnnrp.distributed import sharded_matrix as sharded
 
 
 @pytest.mark.parametrize("seed", range(3))

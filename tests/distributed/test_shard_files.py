@@ -16,7 +16,7 @@ import pytest
 from gnnrp import cli, datasets, graph
 from gnnrp.datasets import raw_files, sbm
 from gnnrp.distributed import _files, _part_checks, partitioning, shards
-from gnnrp.distributed import matrix as sharded
+from gnnrp.distributed import sharded_matrix as sharded
 from gnnrp.runtime import memory
 
 HUGE = np.finfo(np.float64).max

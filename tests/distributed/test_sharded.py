@@ -10,15 +10,15 @@ import pytest
 import scipy.sparse
 
 from gnnrp import datasets, graph, sparse
-from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed import partitioning
+from gnnrp.distributed import sharded_matrix as sharded
 
 ON_FOUR = """
 import json
 import jax, jax.numpy as jnp, numpy as np, scipy.sparse
 from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import sbm
-from gnnrp.distributed import matrix as sharded, partitioning
+from gnnrp.distributed import sharded_matrix as sharded, partitioning
 from gnnrp.propagation import Exact, Steps, similarity, solvers
 from gnnrp.types import Split
 

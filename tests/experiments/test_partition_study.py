@@ -21,8 +21,8 @@ from experiments.partition import (
 from experiments.partition.halo_costs import Large, Link, Volume
 from experiments.report import results_table
 from gnnrp import datasets
-from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed import partitioning
+from gnnrp.distributed import sharded_matrix as sharded
 
 
 @pytest.fixture(autouse=True)

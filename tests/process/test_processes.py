@@ -14,8 +14,8 @@ import pytest
 
 from gnnrp import cli, datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import sbm
-from gnnrp.distributed import matrix as sharded
 from gnnrp.distributed import multihost, partitioning, shards
+from gnnrp.distributed import sharded_matrix as sharded
 from gnnrp.propagation import Steps, similarity, solvers
 
 COLLECT = """

@@ -55,10 +55,8 @@ def find_iterate_fault(
         return f"its state is of step {int(carry.state.t)}"
     if t == 0:
         return None
-    curves = np.array(curves)
-    curves[[_VAL, _TEST]] = with_nan(curves[[_VAL, _TEST]])
     has_val = np.asarray(jnp.any(problem.val.mask, axis=1))
-    curves = with_nan(curves)
+    curves = with_nan(np.array(curves))
     if not _is_selected(carry.choice, curves[_VAL].T, has_val, evaluation):
         return "its best step is not that of its curves"
     score = functools.partial(judge, problem, metric=evaluation.metric)
