@@ -22,6 +22,11 @@ def accuracy(
     mask is empty or the largest score is NaN or infinite, so that a diverged run is
     never the best.
 
+    Args:
+        scores: one column per class.
+        targets: one-hot; zero rows are padding.
+        mask: rows to evaluate.
+
     Raises:
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
@@ -50,6 +55,11 @@ def roc_auc(
     Unknown targets and tasks without both classes are left out; NaN if no task remains
     or the largest score is NaN or infinite.
 
+    Args:
+        scores: one column per task.
+        targets: 1, 0, or NaN if unknown.
+        mask: rows to evaluate.
+
     Raises:
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
@@ -74,6 +84,11 @@ def roc_auc_to_round_off(
     that are equal by symmetry of the graph; otherwise round-off would rank them. Scores
     in float32 are not rounded; run in float64 if ties matter.
 
+    Args:
+        scores: one column per task.
+        targets: as in ``roc_auc``.
+        mask: rows to evaluate.
+
     Raises:
         ValueError: shapes that do not fit.
         TypeError: a mask that is not boolean.
@@ -87,6 +102,9 @@ def roc_auc_to_round_off(
 
 def by_name(name: str) -> Callable:
     """Return the metric "accuracy" or "roc_auc" (``roc_auc_to_round_off``).
+
+    Args:
+        name: "accuracy" or "roc_auc".
 
     Raises:
         ValueError: unknown name.

@@ -20,7 +20,7 @@ class UsageError(Exception):
 def sentence(error: Exception) -> tuple[str, int]:
     """Return the sentence and the exit status of an error.
 
-    A class of errors that the package does not raise on purpose is unexpected.
+    Errors of classes that the package does not raise itself are unexpected.
     """
     if isinstance(error, MemoryError):
         reason = str(error).strip() or "no more could be allocated"

@@ -26,7 +26,7 @@ class Source(NamedTuple):
     files: tuple[str, ...]  # all required, below the folder
     urls: tuple[str, ...] = ()  # of each file; empty without a download
     archive: str | None = None  # address of a zip file
-    # File names are unique to the dataset, so that other files may lie beside them.
+    # File names are unique to the dataset, so other files may be in the folder.
     unique_names: bool = True
 
 

@@ -1,8 +1,8 @@
 """Downloads of single files, by pooch, and of OGB's archives, by the ogb package.
 
-Of ogb, only ``ogb.utils.url`` is used, which does not import torch. Its dataset classes
-would prompt on the terminal, and store a second copy of the graph that torch 2.6 or
-newer refuses to read.
+Only ``ogb.utils.url`` of ogb is used, which does not import torch. The dataset classes
+of ogb would prompt on the terminal, and store a second copy of the graph that torch 2.6
+or newer refuses to read.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def file(url: str, folder: Path, name: str, *, progress: bool) -> None:
         progress: print the address on standard error.
 
     Raises:
-        OSError: the name is taken by something else than a file, or the download fails.
+        OSError: something other than a file has this name, or the download fails.
     """
     import pooch  # slow, and rarely needed
 
@@ -104,7 +104,7 @@ def _download(ogb_url: Any, url: str, folder: str, *, progress: bool) -> Path:
     Raises:
         OSError: no connection.
         ConnectionError: the connection broke off.
-        BaseException: what ogb converted to a RuntimeError, an interrupt included.
+        BaseException: the cause of a RuntimeError of ogb, such as an interrupt.
     """
     bar = sys.stderr if progress and sys.stderr.isatty() else io.StringIO()
     with _timeout():

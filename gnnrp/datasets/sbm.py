@@ -34,13 +34,14 @@ def generate(
         block_size: nodes per block.
         intra_probability: p of an ordered pair in one block, in [0, 1].
         inter_probability: q of an ordered pair in two blocks, in [0, 1].
-        homophilic_fraction: share of the first edge set to use, in [0, 1]; one minus
-            this of the second. About the edge homophily if both are equally large.
+        homophilic_fraction: share of the first edge set to use, in [0, 1]; of the
+            second, 1 minus it. About the edge homophily if the sets are equally large.
         num_features: d.
         num_informative: features whose class centers are distinct corners of a cube;
             all other features are noise.
         class_separation: half the edge of that cube, in standard deviations of the
-            noise. At 0.7, the nearest true center is right for 50 to 60 percent.
+            noise. At 0.7, the nearest center is the right one for 50 to 60 percent of
+            the nodes.
         train_per_class: training nodes per class.
         num_val: validation nodes, drawn from the other nodes.
         num_test: test nodes, drawn from the remaining nodes.

@@ -14,6 +14,9 @@ def labeled(
 ) -> Bool[np.ndarray, " n"]:
     """Return the mask of the nodes with a label, or with at least one of several.
 
+    Args:
+        labels: class ids, -1 if unknown, or one column per task, NaN if unknown.
+
     Raises:
         ValueError: neither (n,) nor (n, q).
         TypeError: neither class ids nor columns of numbers.
@@ -82,6 +85,12 @@ def public(
     test_index: Int[np.ndarray, " c"] | Sequence[int],
 ) -> Split:
     """Return one split, (1, n) masks, from lists of nodes.
+
+    Args:
+        num_nodes: n.
+        train_index: training nodes.
+        val_index: validation nodes.
+        test_index: test nodes.
 
     Raises:
         ValueError: a node is out of range or in two of the lists.

@@ -198,7 +198,8 @@ def _exchanged_sides(
 def _position(
     row: Int[np.ndarray, " m"], sent: Int[np.ndarray, " h"] | None, other: int
 ) -> Int[np.ndarray, " m"]:
-    # Among the rows for another part. One that is not sent has a one-sided entry.
+    # Position among the rows sent to another part; a row that is not sent would have a
+    # one-sided entry.
     if sent is None or not len(row):
         return row
     position = np.minimum(np.searchsorted(sent, row), max(0, len(sent) - 1))

@@ -139,7 +139,7 @@ class SharedFolder:
     """A file that the first process writes and all others must see."""
 
     def __init__(self, folder: Path) -> None:
-        """Do not write it yet."""
+        """Store the folder; write nothing."""
         self._folder = folder
         self._token: str | None = None
 

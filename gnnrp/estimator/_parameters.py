@@ -1,6 +1,6 @@
 """Access to constructor arguments by name: scikit-learn's estimator protocol.
 
-Its ``BaseEstimator`` would add 60 MB and half the import time again for these methods.
+Importing scikit-learn's ``BaseEstimator`` would add 60 MB and half of the import time.
 """
 
 import inspect

@@ -33,10 +33,11 @@ class ResidualPropagation(Parameters):
 
     Power, step size and number of steps are chosen by validation unless you set them,
     over the paper's grid: powers 1 to 10, step sizes 0.01 to 1, the best of 100 steps
-    or of ``num_steps``. Validation uses ``val_mask``, or else held-out training nodes,
-    which are then fitted too, to the best step without them. If all three are set and
-    there is no ``val_mask``, all steps are taken and no node is held out. Few
-    validation nodes make many ties; the smallest power and step size win.
+    or of ``num_steps``. Validation uses ``val_mask``, or else held-out training nodes;
+    the final fit then includes them and stops at the best step found without them. If
+    all three are set and there is no ``val_mask``, the run takes all steps and holds
+    out no node. Few validation nodes make many ties; the smallest power and step size
+    win.
 
     Args:
         power: K, 0 or more.
@@ -48,9 +49,9 @@ class ResidualPropagation(Parameters):
         alpha: of a lazy walk (α A + (1 - α) I)^K, in [0, 1].
         row_normalize: subtract the minimum of the features, scale rows to sum to 1.
         loss: "squared", "absolute", "sigmoid" or "softmax".
-        metric: of selection and ``score``, "accuracy" or "roc_auc": with two classes
-            the area of the scores of the second, with more the mean of one against the
-            rest.
+        metric: of selection and ``score``, "accuracy" or "roc_auc". For two classes,
+            "roc_auc" is the area of the second class's scores, else the mean of the
+            one-vs-rest areas.
         select: "first" or "last" of several best steps.
         method: see ``solvers.by_name``.
         precision: "float32", which is float64 if JAX has that enabled, or "float64",
@@ -68,8 +69,8 @@ class ResidualPropagation(Parameters):
         power_: of the fit.
         step_size_: of the fit.
         best_step_: of the fit.
-        val_score_: of the selected setting on the validation nodes of ``classes_``, or
-            None. Unreached nodes count as of the first class.
+        val_score_: score of the selected setting on validation nodes of ``classes_``,
+            or None; unreached nodes count as the first class.
         report_: solver and divergence; see ``propagation.Report``.
         n_features_in_: with a kernel.
 

@@ -13,7 +13,7 @@ from gnnrp.runtime import checkpoints, fingerprint
 
 
 class Snapshot(NamedTuple):
-    """A state, and the training loss of its parameters, which reveals changed ones."""
+    """A state, and its training loss, by which changed parameters are detected."""
 
     state: Any
     loss: Float[Array, "*s"]

@@ -147,7 +147,7 @@ class PMLP(MLP):
 
 
 class Decoupled(MLP):
-    """A^K MLP(X); with one layer A^K (X W + b), SGC but for the place of the bias.
+    """A^K MLP(X); with one layer, SGC with the bias before the propagation.
 
     Attributes:
         power: K.

@@ -211,6 +211,7 @@ def run(
         TypeError: an argument of another type; parameters that are not floating, or
             several outputs; with a folder, a function that cannot be compared and has
             no entry in ``options.metadata``.
+        OSError: the folder cannot be written, or another run uses it.
         KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if there is a folder.
     """
     num_steps = checks.count("num_steps", num_steps, 0, MAX_STEPS)

@@ -98,6 +98,7 @@ def run(
         ValueError: shapes or masks do not fit; the solver does not support the problem
             or does not fit in memory; a checkpoint is damaged or of another run; the
             metric is NaN at every step.
+        OSError: the folder cannot be written, or another run uses it.
         KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if ``folder`` is set.
         TypeError: an argument is of another type, or, with a folder, has no fingerprint
             and no name in ``metadata``.

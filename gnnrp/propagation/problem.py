@@ -1,7 +1,7 @@
 """Targets, masks, initial predictions and steps of a run, validated once.
 
-They are held on the host. Rows that the devices of a mesh share (``matrix.spread``)
-stay on these devices.
+They are held on the host. Rows that the devices of a mesh share
+(``distributed.matrix.spread``) stay on these devices.
 """
 
 import dataclasses
@@ -336,7 +336,8 @@ def _initial(
 
 def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
     # The length is rounded up to three binary digits, so that masks of about the same
-    # size share one trace. So there is room for all classes, unless they are many.
+    # size share one trace. This leaves room for all classes, unless there are more
+    # than 64.
     labels = np.argmax(targets, axis=1)
     nodes = np.flatnonzero((targets > 0).any(axis=1))
     classes, first = np.unique(labels[nodes], return_index=True)

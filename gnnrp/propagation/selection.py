@@ -115,7 +115,10 @@ def over_curve(
 
 
 def num_steps_taken(choice: Choice, num_steps: int, patience: Int[Array, ""]) -> int:
-    """Return the step at which the patience of the last split ran out, if all did."""
+    """Return the number of steps taken.
+
+    There are fewer than ``num_steps`` only if every split ran out of patience.
+    """
     if not np.all(choice.stopped):
         return num_steps
     return int(min(num_steps, np.max(choice.rising) + int(patience)))

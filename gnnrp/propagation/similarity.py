@@ -126,7 +126,11 @@ class Sandwich:
     inner: LinearMap
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return B M B V."""
+        """Return B M B V.
+
+        Raises:
+            TypeError: ``outer`` or ``inner`` is not a linear map.
+        """
         for name in ("outer", "inner"):
             checks.linear_map(name, getattr(self, name))
         return self.outer(self.inner(self.outer(v)))

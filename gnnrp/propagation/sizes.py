@@ -1,9 +1,9 @@
 """Sizes of a run, and the terms that the memory estimates of the solvers share.
 
 Each estimate counts the arrays of the largest stage, without the arguments of the run,
-and is compared with peaks measured on CPU in ``tests/test_peaks.py``. Sizes suffice, so
-that memory is checked before it is allocated. The working memory of a similarity is
-assumed to be that of sparse products.
+and is compared with peaks measured on CPU in ``tests/runtime/test_peaks.py``. Sizes
+suffice, so that memory is checked before it is allocated. The working memory of a
+similarity is assumed to be that of sparse products.
 """
 
 from typing import Any, NamedTuple

@@ -107,6 +107,7 @@ def run(
             damaged or of another sweep.
         TypeError: an argument is of another type, or, with a folder, has no fingerprint
             and no name in ``metadata``.
+        OSError: the folder cannot be written, or another run uses it.
         KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if ``folder`` is set.
 
     Source: App. D.1, grid of the hyperparameter search.

@@ -26,14 +26,14 @@ def find_asymmetry(
 ) -> str | None:
     """Return the reason why S may not be symmetric; None if it is symmetric.
 
-    Maps with stored entries are decided by these (``stored_symmetry``). Other maps are
-    multiplied with random vectors v, |v_i| in [1, 2] with random signs, and S v is
-    compared with S^T v, the transpose by JAX, at each node: a node may differ by 1,000
-    ε times the largest of its own products. Rounding stays well below. A pair (i, j)
-    whose entries differ by more than 1,000 ε times the norm of row or column i is found
-    with a probability that does not depend on n, and is certain if no other
-    difference in its row offsets it. ε is that of the dtype: 1e-4 times the norm in
-    float32, 2e-13 in float64.
+    The symmetry of maps with stored entries is decided from the entries
+    (``stored_symmetry``). Other maps are multiplied with random vectors v, |v_i| in
+    [1, 2] with random signs, and S v is compared with S^T v, the transpose by JAX, at
+    each node: a node may differ by 1,000 ε times the largest of its own products.
+    Rounding stays well below. A pair (i, j) whose entries differ by more than 1,000 ε
+    times the norm of row or column i is detected with a probability that does not
+    depend on n, and certainly if no other difference in its row offsets it. ε is that
+    of the dtype: 1e-4 times the norm in float32, 2e-13 in float64.
 
     Args:
         similarity: S, from ``linear_maps.as_pytree``.

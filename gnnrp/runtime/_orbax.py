@@ -35,8 +35,8 @@ def reading(path: Path) -> Iterator[None]:
 
     Raises:
         ValueError: the checkpoint is damaged.
-        MemoryError: the checkpoint, and the previous one, may be intact.
-        PermissionError: likewise.
+        MemoryError: too little memory; the checkpoint may be intact.
+        PermissionError: no permission to read; the checkpoint may be intact.
     """
     try:
         yield
@@ -97,7 +97,10 @@ def writing(folder: Path, t: int) -> Iterator[None]:
 
 
 def plain(state: Any) -> Any:
-    """Return the leaves by number, keys as numbers: disks hold no names of types."""
+    """Return the leaves by index, with random keys as integers.
+
+    Files store no key types.
+    """
     leaves = jax.tree.leaves(state)
     return {
         str(i): jax.random.key_data(leaf) if is_key(leaf) else leaf

@@ -48,7 +48,9 @@ def try_folder(folder: Path) -> None:
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
-    """Write a file completely or not at all: beside it, then renamed.
+    """Write a file completely or not at all.
+
+    It is written to a temporary file in its folder, which is then renamed.
 
     Raises:
         OSError: it cannot be written.
@@ -118,7 +120,7 @@ def seal(folder: Path, **known: Any) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    files = {  # before there is one more
+    files = {  # before the manifest is added
         name: None if size is None else [size, _sha256(folder / name)]
         for name, size in _tree(folder).items()
     }

@@ -1,7 +1,8 @@
-"""Checkpoints of long runs: written atomically by orbax, sealed, the last two stored.
+"""Checkpoints of long runs, written atomically by orbax and sealed.
 
 A driver offers its state between steps. ``Keeper`` saves it at intervals, and once more
-on an interrupt. A resumed run is bit-identical to an uninterrupted one.
+on an interrupt. The last two checkpoints are retained. A resumed run is bit-identical
+to an uninterrupted one.
 
 A damaged checkpoint is refused. Its manifest seals the step, the settings and all files
 (``atomic_files.seal``), and lists type, shape and digest of each leaf, which are
@@ -29,7 +30,7 @@ from jaxtyping import UInt8
 from gnnrp.runtime import _orbax, atomic_files, checks, fingerprint, folders, interrupts
 
 SECONDS = 60.0  # between two checkpoints
-_FILES = 48  # of a checkpoint at most, besides its arrays, of a block each
+_FILES = 48  # upper bound on files besides the arrays, one block each
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
 
 
@@ -205,6 +206,7 @@ class Keeper:
 
         Raises:
             KeyboardInterrupt: on Ctrl-C, after saving the state.
+            OSError: the state cannot be written.
         """
         if self._folder is None:
             return
@@ -217,7 +219,11 @@ class Keeper:
             raise KeyboardInterrupt(self._message())
 
     def finish(self, t: int, make: Callable[[], Any]) -> None:
-        """Save a state, whether one is due or not, unless it is saved already."""
+        """Save a state, whether one is due or not, unless it is saved already.
+
+        Raises:
+            OSError: the state cannot be written.
+        """
         if self._folder is None or t <= self._saved:
             return
         began, rows = time.monotonic(), self._journal.rows
@@ -413,7 +419,10 @@ def _together(path: Path) -> Iterator[None]:
 
 
 def agreed(*flags: bool) -> list[bool]:
-    """Return flags that are true if they are in any process, so that all do alike."""
+    """Return for each flag whether it is true in any process.
+
+    All processes then take the same branch.
+    """
     if jax.process_count() == 1:
         return list(flags)
     every = multihost_utils.process_allgather(np.array(flags))

@@ -1,7 +1,7 @@
 """Argument checks that name the argument, its value and the accepted ones.
 
-A setting (a number, a name, a list, node ids) or a shape that is wrong is a ValueError,
-whatever its type; an array of another type, or an object of another class, a TypeError.
+A wrong setting (number, name, list, node ids) or shape raises ValueError. An array of a
+wrong type or an object of a wrong class raises TypeError.
 """
 
 import difflib
@@ -302,7 +302,10 @@ def reals(name: str, values: Any) -> Any:
 
 
 def content(array: np.ndarray) -> str:
-    """Return the type of an array for a message; of objects, the first odd one."""
+    """Return the type of an array for a message.
+
+    For an array of objects, return its first entry that is not a number.
+    """
     if array.dtype == object:
         for place, value in np.ndenumerate(array):
             if not _is_real(value):

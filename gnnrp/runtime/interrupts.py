@@ -50,8 +50,9 @@ def install() -> None:
 class Held:
     """Delay Ctrl-C, and SIGTERM in a command, until the end of a block.
 
-    A second signal does not wait; in a command, not after ``PATIENCE``. Handlers of the
-    caller's own stay in place, as they do in other threads than the main one.
+    A second signal acts at once; in a command, only ``PATIENCE`` seconds after the
+    first. Handlers of the caller are not replaced. Threads other than the main one
+    replace none.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Limits of memory, the memory that is held, and refusals before it is allocated.
+"""Memory limits, memory in use, and checks before allocation.
 
 The limit is the least of the caller's, the device's, the container's and the machine's.
 Memory that other processes hold does not count: a run would depend on its neighbors.
@@ -16,7 +16,7 @@ from jax.experimental import multihost_utils
 from gnnrp.runtime import checks
 
 LACK = "for lack of memory"
-"""Words in every reason for which a smaller form was chosen."""
+"""Phrase in every reason for choosing a form that needs less memory."""
 
 RUNTIME = 2**25
 """Bytes that compiled code and the allocator keep, part of every estimate."""

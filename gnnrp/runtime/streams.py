@@ -85,7 +85,7 @@ def buffered_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Turn errors of output into one sentence; a reader that left is no error.
+    """Turn output errors into one sentence; ignore a reader that has closed the pipe.
 
     Raises:
         OSError: it cannot be written.
@@ -104,7 +104,7 @@ def printing() -> Iterator[None]:
 
 
 def print_line(text: str, limit: int = safe_text.LIMIT) -> None:
-    """Print a line on standard error; if that fails, nobody reads it."""
+    """Print a line on standard error; ignore a failure."""
     try:
         print(safe_text.line(text, limit), file=sys.stderr, flush=True)
     except OSError:

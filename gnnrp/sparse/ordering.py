@@ -30,7 +30,8 @@ def locality_order(
 
     Args:
         csr: of a symmetric pattern.
-        reorder: whether to; None for 2^15 nodes or more if neighbors come closer.
+        reorder: True, False, or None: from 2^15 nodes on, if it brings neighbors
+            closer.
         backend: of the products for the clusters.
     """
     num_nodes = csr.shape[0]

@@ -149,8 +149,8 @@ def peak_bytes(
 ) -> int:
     """Return the peak of the GNTK of a GCN of any depth and of its evaluation.
 
-    K and N; N centered or propagated, and a product, or in their place the exact
-    trajectories of many training nodes; targets and scores of kernel regression.
+    Counts K and N; targets and scores of kernel regression; and the larger of two: a
+    centered or propagated N with a product, or the factors of the training nodes.
     """
     kernels = 2 * num_nodes**2 * itemsize
     factors = num_nodes * num_train * (itemsize + 16) + 16 * num_train**2

@@ -124,6 +124,7 @@ def run(
         ValueError: a data set of several tasks; kernels or training that do not fit in
             memory; a checkpoint of another run.
         TypeError: not a data set, or not settings.
+        OSError: the folder cannot be written, or another run uses it.
 
     Source: Section 6, App. D.2.
     """
@@ -160,7 +161,7 @@ def run(
 
 
 def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
-    """Return the features as inputs of a network, sparse or dense; one-hot without.
+    """Return the inputs of a network: the features, or one-hot rows if there are none.
 
     From the share ``DENSE`` of nonzeros on, a dense product and dropout of dense inputs
     are faster.
@@ -243,7 +244,7 @@ def _set_up(
 def _track(
     setup: _Setup, name: str, settings: NTKSettings, options: Options
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """Train, and evaluate now and then; return the rows, and the step of divergence."""
+    """Train, and evaluate at intervals; return the rows and the step of divergence."""
     folder = options.folder and Path(options.folder)
     journal = checkpoints.Journal(
         folder and folder / "tracking.jsonl",

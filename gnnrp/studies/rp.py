@@ -51,6 +51,7 @@ def run(
         ValueError: a feature kernel for a data set without features, or a run that does
             not fit in memory.
         TypeError: not a data set, or not settings.
+        OSError: the folder cannot be written, or another run uses it.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     checks.instance("settings", settings, RPSettings, "presets.settings makes one")
@@ -134,10 +135,10 @@ def build_similarity(
 ) -> LinearMap:
     """Return S: A^K or a lazy walk B, or B Kn B if the settings name a kernel.
 
-    If at most half of the feature rows are distinct, the kernel is one of those. It is
-    dense if it fits in 6 GiB and in half of the memory, and if the run needs many
-    products (too many training nodes, or another loss, for exact trajectories).
-    Otherwise each product evaluates its row blocks.
+    If at most half of the feature rows are distinct and their kernel fits in memory,
+    the kernel uses the distinct rows. Otherwise it is dense if it fits in 6 GiB and
+    half of the memory and the run needs many products (another loss, or too many
+    training nodes for the exact solver). If not, each product evaluates its row blocks.
 
     Args:
         matrix: A.
@@ -158,7 +159,9 @@ def build_similarity(
 
 
 def _checked_features(x: Any, settings: RPSettings, room: memory.Room) -> Any:
-    """Return the features of a kernel whose row blocks, its smallest form, fit.
+    """Return the validated features; None without a kernel.
+
+    Row blocks, the smallest form of the kernel, must fit in memory.
 
     Raises:
         ValueError: they do not fit in memory, or the features do not match the kernel.

@@ -202,7 +202,7 @@ def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
 
 
 def _near_zero(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Subtract the mean row where it dominates every row, as a year does.
+    """Subtract the mean row if it dominates every row, as with a column of years.
 
     Distances stay the same, and float32 keeps more digits of the differences.
     """
@@ -267,8 +267,8 @@ def sparse_rows_bytes(
 ) -> int:
     """Return the peak of products in row blocks, from sparse features.
 
-    The layout of the entries is followed by a dense block of 1 to 128 rows, without
-    the empty columns.
+    Counts the layout of the entries and a dense block of 1 to 128 rows without empty
+    columns.
     """
     row = min(num_features, num_entries) * itemsize
     block = max(row, min(block_bytes, 128 * row))

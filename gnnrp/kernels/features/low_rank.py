@@ -101,6 +101,7 @@ def distinct(
 
     Raises:
         ValueError: as ``features.build``, or a kernel that does not fit in memory.
+        TypeError: features that are not real numbers.
     """
     x = blocks.checked(features)
     num_nodes, width = x.shape
@@ -148,7 +149,7 @@ def fourier(
     Raises:
         ValueError: r odd or below 2; γ or a row sum not positive; or features that do
             not fit in memory.
-        TypeError: not a key.
+        TypeError: not a key, or features that are not real numbers.
 
     Source: Rahimi and Recht 2007.
     """

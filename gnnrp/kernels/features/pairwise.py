@@ -1,4 +1,4 @@
-"""Inner products and distances of rows, to about the digits of their inputs.
+"""Inner products and distances of rows, to about the precision of their inputs.
 
 |x|^2 + |y|^2 - 2 <x, y> costs one matrix product, and loses the digits of rows that lie
 close together, far from zero. The pairs that change exp(-γ d) are few, and are

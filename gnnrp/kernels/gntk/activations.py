@@ -68,8 +68,8 @@ def _correlation(covariance: Array, size: Array) -> Array:
     """Return c / sqrt(a b), exactly ±1 where c = ±sqrt(a b); 0 if a b = 0.
 
     A quotient may be compiled as a product with an approximate inverse, so ±1 is set
-    apart. The callers clip what rounding carries beyond 1, each behind its own
-    derivative: a clip here would halve the derivative at 1.
+    explicitly. Callers clip values beyond ±1 inside their own derivative rules: a clip
+    here would halve the derivative at 1.
     """
     positive = size > 0
     ratio = covariance / jnp.where(positive, size, 1)

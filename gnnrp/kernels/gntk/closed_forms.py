@@ -1,7 +1,7 @@
-"""Closed forms of the GNTK: the paper's theorems, each as short as it can be.
+"""Closed forms of the GNTK from the paper's theorems.
 
-They equal ``gntk`` for special inputs, and show which networks RP is a case of: the
-deep decoupled GNN with one-hot inputs is RP with A^{2l} and one rank more.
+They equal ``gntk`` for special inputs. With one-hot inputs, the kernel of a deep
+decoupled GNN is that of RP, A^{2l}, plus a matrix of rank one.
 """
 
 import dataclasses

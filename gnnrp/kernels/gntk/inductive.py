@@ -59,8 +59,8 @@ def identity(v: Array) -> Array:
 def submatrix(adjacency: Any, index: Int[np.ndarray, " l"]) -> sparse.Matrix:
     """Return A_XX, rows and columns of the normalized A, as a matrix of its own.
 
-    This is the inductive setting of the paper. To normalize the induced subgraph anew,
-    which is as common and different, pass its edges to ``graph.normalized_adjacency``.
+    This is the inductive setting of the paper. To normalize the induced subgraph
+    itself, another common choice, pass its edges to ``graph.normalized_adjacency``.
 
     Args:
         adjacency: A, BCOO or scipy sparse.
@@ -99,8 +99,8 @@ def across(
         ValueError: nodes out of range, or a gram matrix that is not square.
         TypeError: not a function, or not a linear map.
 
-    Source: App. C.1. There the off-diagonal block is called Θ^(pmlp) in the matrix and
-    Θ^(ind) in its definition; it is the same.
+    Source: App. C.1. The appendix calls the off-diagonal block Θ^(pmlp) in the matrix
+    and Θ^(ind) in its definition.
     """
     checks.function("kernel_fn", kernel_fn, "such as a partial of gntk.gcn")
     checks.linear_map("train", train)

@@ -68,8 +68,8 @@ def gcn(
 ) -> Kernels:
     """Return K[I, J] and Θ[I, J] of ``gntk.gcn``, as arrays of the host.
 
-    The work is that of the pairs of neighbors, so least where the nodes of a side have
-    neighbors in common: they are tiled in the order in which they come.
+    The cost grows with the pairs of neighbors. Tiles follow the order of ``rows`` and
+    ``columns``, so place nodes with common neighbors next to each other.
 
     Args:
         adjacency: P, BCOO or scipy sparse; need not be symmetric.

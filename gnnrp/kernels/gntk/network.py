@@ -97,13 +97,21 @@ def check(network: Any, dtype: Any) -> None:
 
 
 def check_activation(activation: Any) -> None:
-    """Validate the type of an activation."""
+    """Validate the type of an activation.
+
+    Raises:
+        TypeError: it is not an ``Activation``.
+    """
     remedy = "activations.by_name makes one of its name"
     checks.instance("activation", activation, Activation, remedy)
 
 
 def check_scale(scale: Scalar | None, dtype: Any) -> None:
-    """Validate c_σ, unless it is traced: not negative, NaN or too large."""
+    """Validate c_σ, unless it is traced.
+
+    Raises:
+        ValueError: it is negative, NaN or too large for the type.
+    """
     if scale is not None and not isinstance(scale, Tracer):
         checks.at_least("scale", scale, 0)
         checks.fits("scale", scale, dtype)

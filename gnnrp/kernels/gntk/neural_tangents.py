@@ -1,10 +1,10 @@
 """Infinitely wide GCNs by neural-tangents: a second route, and more activations.
 
-``gntk`` computes the same kernels with a sparse P and is faster. This module checks it,
-and lends it every nonlinearity of ``stax``. neural-tangents 0.6.5 is the last release
-and imports names that jax has removed: ``load`` makes it work, for infinite kernels,
-``predict.gradient_descent_mse`` and ``empirical_ntk_fn`` with implementations 1 and 2.
-Structured derivatives (3), ``predict.max_learning_rate`` and
+``gntk`` computes the same kernels with a sparse P and is faster. This module verifies
+it and provides every nonlinearity of ``stax``. neural-tangents 0.6.5 is the last
+release and imports names that jax has removed: ``load`` makes it work, for infinite
+kernels, ``predict.gradient_descent_mse`` and ``empirical_ntk_fn`` with implementations
+1 and 2. Structured derivatives (3), ``predict.max_learning_rate`` and
 ``neural_tangents.experimental`` are left out.
 
 Source: Def. 4.1 (App. B.3); Novak et al. 2020 for neural-tangents.

@@ -7,10 +7,10 @@ A layer Z = U W + b has gradients U_a B_a^T, so its share of Θ is, over nodes a
 with B_i = d f_i / dZ. Without propagation B_i[a] vanishes but for a = i, and the share
 is the entrywise product of two Gram matrices: forward, of the inputs U, and backward,
 of the slopes B. With it, each hop puts A on both sides, and below a nonlinearity the
-slopes of different hidden units no longer share a Gram matrix: a layer two hops below
-the output costs two sparse products of an n x n matrix for each hidden unit, one three
-hops below for each pair of them, which no longer pays. So GCNs have up to three layers
-here, MLPs (and what propagates only after them) any number.
+slopes of different hidden units no longer share a Gram matrix. A layer two hops below
+the output costs two sparse products of an n x n matrix per hidden unit. Three hops
+below, it costs them per pair of units, which no longer pays. So GCNs have at most three
+layers here. MLPs, and networks that propagate only after an MLP, may have any number.
 
 Outputs are reduced as in ``empirical``: "full" (n, c, n, c), "trace", "sum",
 "pseudo". All functions are differentiable, also in the entries of A.
@@ -112,7 +112,7 @@ def gcn(
     activation_fn: ActivationFn = jax.nn.relu,
     block_size: int = 4096,
 ) -> Float[Array, "n ..."]:
-    """Return Θ of a GCN of one to three layers; of one layer and A^K, of SGC.
+    """Return Θ of a GCN of one to three layers, or of SGC (one layer, A^K).
 
     For two layers, with U = A X, V = A H and slopes B,
 

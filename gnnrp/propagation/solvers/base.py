@@ -105,6 +105,10 @@ class Solver(Protocol):
             evaluation: metric and selection rule.
             options: checkpoints (``metadata`` identifies the run), memory limit and
                 progress.
+
+        Raises:
+            ValueError: a checkpoint is damaged or of another run.
+            KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
         """
         ...
 

@@ -83,7 +83,12 @@ class Exact:
         evaluation: Evaluation,
         options: Options,
     ) -> list[Solution]:
-        """Return a solution for each step size; see ``solvers.base.Solver``."""
+        """Return a solution for each step size; see ``solvers.base.Solver``.
+
+        Raises:
+            ValueError: a checkpoint is damaged or of another run.
+            KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
+        """
         num_splits, num_steps = len(problem.train), steps.num_steps
         similarity = tracing.as_argument(similarity)
 
@@ -253,6 +258,12 @@ def residual_norms(
 ) -> Float[np.ndarray, " t"]:
     """Return |R_t|, the Frobenius norm over the training nodes, for all steps.
 
+    Args:
+        factorization: of S.
+        initial_residual: R_0 = Y - F_0 on the training nodes.
+        steps: t, whole numbers in any order.
+        step_size: η > 0.
+
     Raises:
         ValueError: as ``trajectory``.
         TypeError: no factorization.
@@ -272,10 +283,11 @@ def limit(
     *,
     ridge: float = 0.0,
 ) -> Float[np.ndarray, "m c"]:
-    """Return S[nodes, X] (S_XX + μ I)^-1 R_0: for μ = 0 where F_t - F_0 ends.
+    """Return S[nodes, X] (S_XX + μ I)^-1 R_0, the limit of F_t - F_0 if μ = 0.
 
     Without a ridge, eigenvalues within round-off of 0 count as 0 (the pseudo-inverse),
-    so that a singular S_XX is no error. ``convergence`` says whether it is reached.
+    so that a singular S_XX is no error. ``convergence`` reports whether the limit is
+    reached.
 
     Args:
         factorization: of S.
@@ -321,9 +333,10 @@ def convergence(
 ) -> Convergence:
     """Return the row of the paper's convergence table that holds for this S, Y and η.
 
-    The table's "not converge" means in general; here it is decided for the targets at
-    hand: a negative or too large η λ matters if R_0 has a component there, a zero one
-    if S carries that component to other nodes, which then drift, by η t S P R_0.
+    The table covers general targets; this function decides for these. A negative or
+    too large η λ matters only if R_0 has a component along its eigenvector. A zero λ
+    matters only if S carries that component to other nodes, which then drift by
+    η t S P R_0.
 
     Args:
         factorization: of S, with every node that must converge.

@@ -38,14 +38,14 @@ _OVERFLOW = 1e6  # growth of a residual at which its run is stopped
 class Iterate:
     """Solve by taking the steps one by one.
 
-    Splits and step sizes are columns of one product. A run stops early where the
-    patience of every split and step size ran out, or its residual has grown by 10^6.
+    Splits and step sizes are columns of one product. A run stops once every split
+    and step size has run out of patience or its residual has grown 10^6-fold.
 
     Args:
         residual_fn: minus the gradient of the loss, see ``losses``.
 
-    Source: Algorithm 1 (App. D.3). Its "while validation performance increases" is not
-    what produced the published numbers; a fixed number of steps is.
+    Source: Algorithm 1 (App. D.3). The published numbers come from a fixed number of
+    steps, not from its "while validation performance increases".
     """
 
     residual_fn: ResidualFn = losses.squared
@@ -78,7 +78,12 @@ class Iterate:
         evaluation: Evaluation,
         options: Options,
     ) -> list[Solution]:
-        """Return a solution for each step size; see ``solvers.base.Solver``."""
+        """Return a solution for each step size; see ``solvers.base.Solver``.
+
+        Raises:
+            ValueError: a checkpoint is damaged or of another run.
+            KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
+        """
         similarity = tracing.as_argument(similarity)
         residual_fn = tracing.as_static(self.residual_fn)
         problem = _repeat_splits(problem, len(steps.step_sizes))

@@ -88,7 +88,9 @@ class Krylov:
         """Return a solution for each step size; see ``solvers.base.Solver``.
 
         Raises:
-            ValueError: the first product has another shape, or is not finite.
+            ValueError: the first product has another shape, or is not finite; a
+                checkpoint is damaged or of another run.
+            KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
         """
         sizes = sizes_of(problem, similarity, steps)
         room = memory.room(options.max_bytes)
@@ -150,7 +152,7 @@ def peak_bytes(sizes: Sizes, num_vectors: int) -> int:
     """Return the peak memory with a Krylov space of so many vectors.
 
     Evaluation copies the rows of one split, and of the evaluated nodes of all splits;
-    while the space grows, before, two thirds of it are held twice.
+    before that, while the space grows, two thirds of it are in memory twice.
     """
     n, s, c = sizes.num_nodes, sizes.num_splits, sizes.num_classes
     width = c * num_vectors * sizes.itemsize  # of a node and a split
@@ -208,15 +210,19 @@ def build(
         similarity: S, symmetric.
         positions: of the nodes of each split.
         residual: R_0 on the training nodes, zero in the padding.
-        steps: step sizes for which the error is estimated, though the space holds
-            for others too; t + 1 vectors always suffice.
+        steps: the error is estimated for these step sizes, but the space serves all.
+            t + 1 vectors suffice.
         tolerance: estimated relative error of F_t, at steps spaced evenly in log t and
             in the norm x^T |S_XX| x. The estimate is the change by the last four
-            vectors, times its ratio to the change before: after the first vectors the
-            convergence is faster than geometric. 1e-4 by default, 1e-10 in float64.
+            vectors, times its ratio to the change before (at most 1). 1e-4 by default,
+            1e-10 in float64.
         max_vectors: limit of the memory; at most 256.
         first_product: S [R_0, 0]; None: computed.
         options: checkpoints, one every four vectors at most, and progress.
+
+    Raises:
+        ValueError: a checkpoint is damaged or of another run.
+        KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
@@ -379,11 +385,12 @@ def _change(
     step_size: float,
     num_steps: int,
 ) -> float:
-    """Return the relative change of F_t by the last vectors, largest over the columns.
+    """Return the largest relative change of F_t caused by the last vectors.
 
-    It is measured in the norm of |S_XX|, and each column relative to itself, so that a
-    column of small targets is as accurate as the others. For a PSD S the other nodes
-    follow: |S[rest, X] x|^2 <= λ_max(S) x^T S_XX x.
+    The maximum is over columns and steps. The change is measured in the norm of
+    |S_XX|, and each column relative to itself, so that a column of small targets is as
+    accurate as the others. For a PSD S the other nodes follow:
+    |S[rest, X] x|^2 <= λ_max(S) x^T S_XX x.
     """
     steps = np.unique(np.geomspace(1, num_steps, 24).astype(np.int64))
     theta, Q = current
@@ -403,7 +410,10 @@ def _change(
 
 
 def _positions_of(problem: Problem) -> Positions:
-    """Return the positions of nodes; a slice of the others is one evaluated part."""
+    """Return the node positions.
+
+    Each evaluated part is a contiguous slice of the other nodes.
+    """
     if problem.is_sharded:
         return InPlace(problem.train)
     covered = (
