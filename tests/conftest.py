@@ -4,6 +4,7 @@ Compiled programs are kept from run to run, in the cache of the commands;
 ``GNNRP_COMPILATION_CACHE=off`` keeps none.
 """
 
+import gc
 import importlib.util
 import os
 import signal
@@ -48,12 +49,20 @@ UNITS = ("propagation", "kernels", "graph", "sparse", "models", "test_metrics.py
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the fast tests of the mathematics as ``unit``."""
+    """Mark the tests of the mathematics as ``unit``, but for slow and long ones."""
     here = Path(__file__).parent
     for item in items:
         part = item.path.relative_to(here).parts[0] if here in item.path.parents else ""
-        if part in UNITS and not item.get_closest_marker("slow"):
+        known = {marker.name for marker in item.iter_markers()}
+        if part in UNITS and not known & {"slow", "long"}:
             item.add_marker("unit")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    """Spare the garbage collector what stays: modules, tests, compiled type checks."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -70,6 +70,7 @@ def slow(one, two, centered):
     return np.sum(one * two) / np.linalg.norm(one) / np.linalg.norm(two)
 
 
+@pytest.mark.long
 @center
 @pytest.mark.parametrize("seed", range(2))
 def test_every_form_gives_the_same_alignment(seed, centered):
@@ -126,6 +127,7 @@ def test_the_angle_obeys_the_triangle_inequality():
         assert angle[2] <= angle[0] + angle[1] + 1e-12
 
 
+@pytest.mark.long
 @center
 def test_gradients_in_a_dense_kernel_and_a_factor_are_differences(centered):
     (dense, *_), (_, factor, _) = forms(1)

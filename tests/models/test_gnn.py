@@ -148,6 +148,7 @@ def test_dropout_keeps_the_mean_and_is_off_outside_training(inputs, sparse_input
     assert jnp.max(jnp.abs(jnp.mean(samples, axis=0) - full) / error) < 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.5, 0.75, 0.3, 0.9, 1 / 3, 1 - 2.0**-24, 1.0])
 def test_dropout_keeps_each_input_with_its_probability_on_its_own(share):
     num_bits = 40_000 * 32

@@ -71,6 +71,7 @@ def test_sgd_is_heavy_ball_descent_with_decay_of_weights_alone():
         np.testing.assert_allclose(params[name], expected[name], rtol=1e-12)
 
 
+@pytest.mark.long
 def test_a_run_is_its_steps():
     rule = training.Rule(GCN, SGD)
     state, losses = training.init(rule, data(), KEY), []
@@ -95,6 +96,7 @@ def test_a_run_is_its_steps():
     assert found.diverged == -1
 
 
+@pytest.mark.long
 def test_seeds_by_vmap_are_single_runs():
     network = gnn.GCN(C, 5, 2, dropout=0.3)
     rule = training.Rule(network, SGD, metric_fn=metrics.accuracy)
@@ -154,6 +156,7 @@ def test_validation_chooses_the_first_best_parameters(patience):
         assert len(found.losses) < 30
 
 
+@pytest.mark.long
 def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path):
     network = gnn.GCN(C, 5, 2, dropout=0.3)
     rule = training.Rule(network, SGD, metric_fn=metrics.accuracy)
@@ -212,6 +215,7 @@ def undefined(scores, targets, mask):
     return jnp.sum(jnp.where(mask[:, None], scores - targets, 0)) * jnp.nan
 
 
+@pytest.mark.long
 def test_a_run_whose_scores_are_nan_resumes(tmp_path):
     rule = training.Rule(GCN, SGD, metric_fn=undefined)
 
@@ -225,6 +229,7 @@ def test_a_run_whose_scores_are_nan_resumes(tmp_path):
     same(run(8).state.params, run(8, None).state.params)
 
 
+@pytest.mark.long
 def test_a_run_whose_matrix_is_a_plain_function_resumes(tmp_path):
     rule = training.Rule(GCN, SGD, metric_fn=metrics.accuracy)
     matrix = adjacency(0)
@@ -311,6 +316,7 @@ def test_the_frozen_kernel_describes_training_better_as_width_grows():
     assert gaps[1] < gaps[0] / 3
 
 
+@pytest.mark.long
 def test_cross_entropy_conserves_the_sum_of_output_weights():
     rule = training.Rule(GCN, objectives.sgd(0.5, momentum=0.9))
     before = training.init(rule, data(), KEY)
@@ -396,6 +402,7 @@ def test_data_that_would_train_on_something_else_is_refused(change, message):
         unchecked(training.run, rule, data(), KEY, num_steps=1)
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_other_data_keys_or_shapes_is_refused(tmp_path):
     rule = training.Rule(GCN, SGD)
 

@@ -69,6 +69,7 @@ def test_what_is_called_safe_is_and_not_much_more_is_not(method):
     assert calm.report.divergences == (None, None)
 
 
+@pytest.mark.long
 @METHODS
 def test_no_step_size_is_safe_where_an_eigenvalue_is_negative(method):
     S = positive_definite(0) - 0.9 * np.eye(N)

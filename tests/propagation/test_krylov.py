@@ -282,6 +282,7 @@ def true_error(basis, places, S, targets, train, *, step_size, num_steps):
     return worst
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_error_estimate_bounds_the_true_error_and_shrinks_with_it(seed):
     S, targets, train = large_problem(seed)
@@ -299,6 +300,7 @@ def test_error_estimate_bounds_the_true_error_and_shrinks_with_it(seed):
     assert errors[-1] < 10 * estimates[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4])
 def test_growth_stops_at_the_tolerance_and_the_error_is_about_that(seed, tolerance):
@@ -336,6 +338,7 @@ def test_no_more_vectors_than_steps_or_memory_allow():
         assert basis.eigenvalues.shape[-1] == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_single_precision_space_is_as_good_as_single_precision(seed):
     S, targets, train = large_problem(seed)

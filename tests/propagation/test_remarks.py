@@ -126,6 +126,7 @@ def test_one_class_is_no_fault_where_nothing_else_was_to_be_learned():
         collapsed(targets=np.linspace(0, 1, 24).reshape(12, 2))
 
 
+@pytest.mark.long
 def test_scores_that_rank_well_may_be_of_one_class():
     A = sparse.prepare(graph.normalized_adjacency([[0, 1, 2, 4], [1, 2, 3, 5]], 7))
     targets = np.eye(2)[[0, 0, 0, 0, 0, 1, 0]]
@@ -179,6 +180,7 @@ def test_the_estimator_does_not_remark_on_the_end_of_a_plateau(holds_out):
         assert fit(2, holds_out=holds_out, select="last").best_step_ == 3
 
 
+@pytest.mark.long
 def test_a_command_prints_a_remark_as_one_line(capsys):
     flags = "rp --kernel none --power 8 --step-size 0.5 --num-steps 3 --json --quiet"
     assert cli.main(flags.split()) == 0
@@ -202,6 +204,7 @@ def test_commands_print_each_user_warning_once_and_leave_the_others(capsys):
     assert capsys.readouterr().err == "gnnrp: odd\ngnnrp: even\n"
 
 
+@pytest.mark.long
 def test_ordinary_runs_of_the_embedded_graph_are_not_remarked_on():
     data = datasets.load("sbm")
     train, val, _ = (mask[0] for mask in data.splits)

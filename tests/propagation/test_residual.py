@@ -336,6 +336,7 @@ def test_few_steps_are_as_exact_as_many(method, num_steps):
         assert_close(found.predictions[s][one.train], F[-1][one.train])
 
 
+@pytest.mark.long
 @explicit_methods
 def test_splits_at_once_equal_one_at_a_time_and_one_alone_has_no_axis(method):
     S, _, targets, split = basic(0)
@@ -613,6 +614,7 @@ def chosen(S, targets, split, **settings):
     return report.solver, report.reason
 
 
+@pytest.mark.long
 def test_auto_sends_the_fewest_columns_and_says_how_many(monkeypatch):
     S, _, targets, split = basic(0)
     c = targets.shape[1]
@@ -632,6 +634,7 @@ def test_auto_sends_the_fewest_columns_and_says_how_many(monkeypatch):
     assert chosen(S, targets, split, num_steps=1)[0] == "iterate"
 
 
+@pytest.mark.long
 def test_auto_counts_the_step_sizes_that_closed_forms_share(monkeypatch):
     S, _, targets, split = basic(0)
     monkeypatch.setattr(exact, "MAX_TRAIN", 7)
@@ -689,6 +692,7 @@ def test_report_of_the_exact_method_tells_the_spectrum_of_each_split():
         assert found.predictions_converge
 
 
+@pytest.mark.long
 @explicit_methods
 @pytest.mark.parametrize("num_steps", [60, 2000])
 def test_divergence_is_flagged_and_never_raises(method, num_steps, monkeypatch):
@@ -936,6 +940,7 @@ def test_step_size_is_an_argument_of_a_traced_step():
     np.testing.assert_allclose(outcomes[-1], 15 * outcomes[0], rtol=1e-13)
 
 
+@pytest.mark.long
 def test_gradient_in_the_step_size_is_that_of_finite_differences():
     S, _, targets, split = basic(0)
     Y, mask = jnp.asarray(targets), jnp.asarray(split.train[0])[:, None]

@@ -154,6 +154,7 @@ def test_a_support_of_numbers_is_refused(function):
         unchecked(function, matrix, SUPPORT.astype(int))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:all nodes are predicted to be of one")
 @pytest.mark.usefixtures("small_matrices_count")
 @pytest.mark.parametrize("method", solvers.NAMES[1:])

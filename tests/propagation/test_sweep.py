@@ -91,6 +91,7 @@ def test_other_losses_take_several_step_sizes_too(world, residual_fn):
         assert_same(each, one(world, 1, step_size, residual_fn=residual_fn))
 
 
+@pytest.mark.long
 def test_a_start_and_a_single_split_serve_several_step_sizes(world):
     matrix, targets, split = world
     split = Split(*(part[0] for part in split))
@@ -103,6 +104,7 @@ def test_a_start_and_a_single_split_serve_several_step_sizes(world):
             assert_same(found, one(single, 2, step_size, **settings))
 
 
+@pytest.mark.long
 @methods
 def test_step_sizes_share_their_products(world, method):
     matrix, targets, split = world

@@ -59,6 +59,7 @@ def stepped(size, num_steps):
     return F
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["entries", "function"])
 def test_one_one_way_edge_among_many_nodes_makes_auto_iterate(form):
     S = ring(one_way=True)
@@ -99,6 +100,7 @@ def test_a_long_ring_is_symmetric(form):
         assert symmetry.find_asymmetry(S, MANY, jnp.dtype("float32")) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_round_off_of_a_hub_is_no_asymmetry(dtype):
     edges = np.stack([np.zeros(MANY - 1, int), np.arange(1, MANY)])
@@ -199,6 +201,7 @@ def test_a_method_named_is_symmetric_is_no_statement():
     assert found == symmetry.ASYMMETRIC
 
 
+@pytest.mark.long
 def test_a_map_that_jax_cannot_transpose_is_iterated():
     targets, split = generators.targets(0), generators.split(0)
     run = functools.partial(
@@ -230,6 +233,7 @@ def second_column(scores, targets, mask):
     return jnp.sum(jnp.where(mask, scores[:, 1], 0))
 
 
+@pytest.mark.long
 def test_krylov_is_as_accurate_in_columns_of_small_targets():
     A, targets = one_easy_column(300)
     val = np.arange(300) % 30 == 1

@@ -119,6 +119,7 @@ def test_low_rank_kernels_have_the_digits_of_their_features():
     np.testing.assert_allclose(factor @ factor.T, np.eye(4), atol=0.05)
 
 
+@pytest.mark.long
 def test_few_pairs_are_evaluated_again():
     """Rows of one chunk at most: without this bound, all pairs would be."""
     x = jnp.asarray(30 * draw(400), jnp.float32)

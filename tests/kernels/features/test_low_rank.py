@@ -61,6 +61,7 @@ def test_all_rows_may_be_distinct():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_features", [64, 4096])
 def test_fourier_features_have_the_stated_standard_error(num_features):
     x = 3 * spread()
@@ -113,6 +114,7 @@ def test_nystrom_recovers_a_kernel_of_low_rank_exactly():
     np.testing.assert_allclose(as_matrix(found.map), expected, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_thin_features_stay_sparse_and_give_the_same_factor():
     rng = np.random.default_rng(0)
     x = np.zeros((N, 80))

@@ -132,6 +132,7 @@ def test_settings_that_make_no_network_are_refused(settings, message):
         blocked.gcn(P, G, gntk.Network(**settings), width=width)
 
 
+@pytest.mark.long
 def test_types_are_promoted_as_by_the_recursion():
     P, G = world(7)
     for gram in (G.astype(jnp.float32), jnp.eye(N, dtype=jnp.int32)):
@@ -188,5 +189,6 @@ print(len(jax.devices()))
 """
 
 
+@pytest.mark.long
 def test_four_devices_share_the_columns():
     assert generators.on_four_devices(SHARDED) == "4\n"

@@ -175,6 +175,7 @@ def test_gradient_descent_on_a_linear_network_is_residual_propagation(seed):
     np.testing.assert_allclose(found.predictions, far @ weights, atol=1e-13)
 
 
+@pytest.mark.long
 def test_a_decoupled_kernel_is_a_similarity_for_runs():
     A, targets = generators.adjacency(0), generators.targets(0)
     S = closed_forms.decoupled(A, N, num_hops=1, depth=3)

@@ -9,6 +9,7 @@ from gnnrp import sparse
 from gnnrp.kernels import gntk
 from gnnrp.kernels.gntk import activations, local
 
+pytestmark = pytest.mark.long
 N, D = 40, 5
 NETWORK = {"depth", "bias", "trained"}
 ROWS, COLUMNS = np.array([7, 3, 39, 3, 0]), np.arange(0, N, 2)

@@ -56,6 +56,7 @@ def test_parallel_rows_of_many_features_are_parallel(dtype, num_features, sign):
         np.testing.assert_allclose(found, exact, rtol=few_ulps)
 
 
+@pytest.mark.long
 def test_blocks_and_tiles_see_parallel_inputs():
     P = scipy.sparse.diags_array([0.3, 0.7]).tocsr()
     exact = 2 * np.outer([0.3, 0.7], [0.3, 0.7]) ** 2 * EXACT

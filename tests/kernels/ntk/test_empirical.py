@@ -65,6 +65,7 @@ def test_golden_values(method, reduce):
     np.testing.assert_allclose(found, GOLDEN[key], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.long
 def test_neural_tangents_finds_the_same(nt, network, J):
     apply_fn, params, x = network
     settings = {"implementation": 1, "vmap_axes": None}
@@ -82,6 +83,7 @@ def test_neural_tangents_finds_the_same(nt, network, J):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["contraction", "products"])
 @pytest.mark.parametrize("reduce", ["full", "trace", "sum"])
 def test_blocks_of_index_sets_are_those_of_the_whole(network, J, method, reduce):

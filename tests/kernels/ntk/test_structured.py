@@ -75,6 +75,7 @@ def test_gcns_of_one_to_three_layers(depth, reduce, x):
     close(found, by_autodiff(network, params, x, matrix, reduce))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reduce", ["full", "trace"])
 def test_an_mlp_of_four_layers_with_or_without_propagation_after_it(reduce, x):
     for network, send in (
@@ -148,6 +149,7 @@ def test_blocks_of_any_size_make_the_same_kernel(block_size, x):
     close(found, expected)
 
 
+@pytest.mark.long
 def test_alignment_is_differentiable_in_graph_and_weights(x):
     network = gnn.GCN(C, 5, 2, activation_fn=jnp.tanh)
     params = network.init(KEY, x, adjacency(0))
