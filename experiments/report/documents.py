@@ -29,7 +29,8 @@ th, td { padding: 0.2rem 0.7rem; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 thead th { border-bottom: 1px solid; }
 img { max-width: 100%; height: auto; background: white; }
-.note, .made { font-size: 0.85rem; opacity: 0.8; } .made { overflow-wrap: anywhere; }
+.note, .made { font-size: 0.85rem; opacity: 0.8; }
+.made, code { overflow-wrap: anywhere; }
 """
 
 
