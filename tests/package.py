@@ -90,10 +90,10 @@ assert new - sys.stdlib_module_names == {"gnnrp"}, new
     run("python", "-c", code, cwd=tmp_path)
 
 
-@pytest.mark.parametrize("flags", [["--version"], ["--help"], ["rp", "--help"]])
-def test_to_tell_about_itself_the_command_takes_no_jax(flags, tmp_path):
+@pytest.mark.parametrize("flags", ["--version", "--help"])
+def test_the_overview_of_commands_does_not_import_jax(flags, tmp_path):
     traced = ["python", "-X", "importtime", "-m", "gnnrp.cli"]
-    found = set(re.findall(r"\| +(\w+)", run(*traced, *flags, cwd=tmp_path).stderr))
+    found = set(re.findall(r"\| +(\w+)", run(*traced, flags, cwd=tmp_path).stderr))
     assert "gnnrp" in found
     assert not {"jax", "jaxlib", "numpy", "scipy", "matplotlib"} & found
 

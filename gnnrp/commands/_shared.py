@@ -6,12 +6,14 @@ import types
 import typing
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from gnnrp.runtime import safe_text, streams
-from gnnrp.runtime.options import Options
+
+if TYPE_CHECKING:  # it imports NumPy, which `gnnrp --help` does not need
+    from gnnrp.runtime.options import Options
 
 Precision = Literal["float32", "float64"]
 
@@ -147,8 +149,10 @@ class OnData(FromData):
             msg = f"--max-memory: {error}"
             raise ValueError(msg) from error
 
-    def options(self, progress: Callable[[str, int, int], None]) -> Options:
+    def options(self, progress: Callable[[str, int, int], None]) -> "Options":
         """Return the options of a run."""
+        from gnnrp.runtime.options import Options
+
         return Options(max_bytes=self.max_bytes(), progress=progress)
 
     def load_dataset(self) -> Any:
@@ -217,7 +221,7 @@ class Kept(OnData):
     checkpoint_seconds: float = 60
     """Time between checkpoints; longer if writing them would slow down the run."""
 
-    def options(self, progress: Callable[[str, int, int], None]) -> Options:
+    def options(self, progress: Callable[[str, int, int], None]) -> "Options":
         """Return the options of a run."""
         return dataclasses.replace(
             super().options(progress),
