@@ -36,7 +36,6 @@ class Gntk(OnData):
         Raises:
             ValueError: invalid settings or data.
         """
-        from gnnrp import plotting
         from gnnrp.studies import gntk as gntk_study
         from gnnrp.studies import presets, tables
 
@@ -57,4 +56,6 @@ class Gntk(OnData):
         with presets.precision(self.precision), Bar(quiet=self.quiet) as progress:
             options = self.options(progress)
             record = gntk_study.run(dataset, settings, options=options)
+        from gnnrp import plotting
+
         self.show(record, tables.of_depths, target, lambda: plotting.depths(record))
