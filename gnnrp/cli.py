@@ -60,7 +60,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
             return 0
         debug = command.debug
         uses_cache = getattr(command, "compilation_cache", False)
-        cache = compilation_cache.enabled() if uses_cache else nullcontext()
+        cache = compilation_cache.use() if uses_cache else nullcontext()
         with streams.warning_lines(), streams.buffered_output(), cache:
             command.run()
     except KeyboardInterrupt as interruption:

@@ -124,7 +124,7 @@ def _validate(
         TypeError: a mask that is not boolean.
     """
     scores = arrays.real("scores", scores)
-    checks.plain("targets", targets)
+    checks.no_masked_entries("targets", targets)
     if scores.ndim != 2 or not scores.shape[1] or jnp.shape(targets) != scores.shape:
         msg = (
             f"scores and targets must have the same shape (n, c), got {scores.shape} "

@@ -84,7 +84,7 @@ Image(plotting.png(figure))
 # graph, the kernel is nearer to $A^4$ and to the ideal kernel $YY^\top$ of the labels.
 
 # %%
-labels = alignment.from_labels(data.labels, data.num_classes)
+labels = alignment.label_kernel(data.labels, data.num_classes)
 hops = alignment.Operator(similarity.Power(matrix, 4), data.num_nodes)
 for name, kernel in (("with the graph", two.ntk), ("without", without.ntk)):
     to_graph = float(alignment.alignment(kernel, hops, centered=True))
@@ -112,7 +112,7 @@ print(f"kernel regression: {100 * float(at_end):.1f} percent of the test nodes")
 
 # %%
 record = gntk_study.run(data, gntk_study.GNTKSettings(depths=(1, 2, 3), num_steps=2000))
-print(tables.of_depths(record))
+print(tables.depth_table(record))
 Image(plotting.png(plotting.depths(record)))
 
 # %% [markdown]

@@ -99,7 +99,7 @@ settings = dataclasses.replace(
     num_graphs=5,
 )
 record = ntk_study.run(data, settings, family=mixed)
-print(tables.of_tracking(record))
+print(tables.tracking_table(record))
 Image(plotting.png(plotting.evolution(record)))
 
 # %% [markdown]
@@ -118,4 +118,4 @@ if REAL:
             ntk_study.settings(REAL), num_steps=2000, every=500, num_graphs=4
         ),
     )
-    print(tables.of_tracking(found))
+    print(tables.tracking_table(found))

@@ -54,7 +54,7 @@ print(f"{int(data.splits.train[0].sum())} labeled nodes, metric {data.metric}")
 # %%
 settings = presets.settings(NAME, has_features=data.features is not None)
 run = rp_study.run(data, settings)
-print(tables.of_run(run.record))
+print(tables.run_table(run.record))
 
 # %% [markdown]
 # ## The learning curve

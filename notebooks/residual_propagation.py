@@ -93,7 +93,7 @@ sizes = (1.0, 0.5, 0.2, 0.1, 0.05)
 runs = propagation.run(
     S,
     datasets.targets(data),
-    datasets.with_split(data, 0).splits,
+    datasets.select_split(data, 0).splits,
     Steps(sizes, 100),
     metric=metrics.by_name(data.metric),
 )

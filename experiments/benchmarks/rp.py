@@ -215,7 +215,7 @@ def time_to_accuracy(config: Config) -> dict[str, Any]:
     Raises:
         ValueError: the dataset has no features.
     """
-    data = datasets.with_split(datasets.load(config.curve, config.data_dir), 0)
+    data = datasets.select_split(datasets.load(config.curve, config.data_dir), 0)
     if data.features is None:
         msg = f"{data.name} has no features for a GCN; choose another --curve"
         raise ValueError(msg)

@@ -68,7 +68,7 @@ def curves(
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     power = presets.settings(data.name, has_features=False).power
     metric, targets = metrics.by_name(data.metric), datasets.targets(data)
-    split = datasets.with_split(data, 0).splits
+    split = datasets.select_split(data, 0).splits
     found = propagation.run(
         similarity.Power(matrix, power),
         targets,

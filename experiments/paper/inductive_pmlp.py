@@ -93,7 +93,7 @@ def panel(
     if data.metric != "accuracy":
         msg = f"{data.name} has binary tasks; choose a dataset scored by accuracy"
         raise ValueError(msg)
-    data = datasets.with_split(data, 0)
+    data = datasets.select_split(data, 0)
     columns = kernels(data, config.depth)
     finite = networks(data, config, progress)
     rest = ~data.splits.train[0]
@@ -115,7 +115,7 @@ def kernels(data: datasets.Dataset, depth: int) -> dict[str, np.ndarray]:
     matrix, gram = sparse.prepare(adjacency), gntk_study.inputs(data)
     index = np.flatnonzero(data.splits.train[0])
     kernel_fn = functools.partial(gntk.gcn, network=gntk.Network(depth))
-    across = functools.partial(across_graphs.across, kernel_fn, gram, index)
+    across = functools.partial(across_graphs.between, kernel_fn, gram, index)
     blocks = {
         "inductive": across_graphs.inductive(kernel_fn, gram, adjacency, index),
         "PMLP": across(train=across_graphs.identity, test=matrix),

@@ -110,7 +110,7 @@ def propagate(
     found = propagation.run(
         similarity.walk(matrix, settings.power, settings.alpha),
         datasets.targets(data),
-        datasets.with_split(data, 0).splits,
+        datasets.select_split(data, 0).splits,
         metric=metrics.by_name(data.metric),
         **presets.arguments(settings),
     )

@@ -145,7 +145,7 @@ def speed(
     data: datasets.Dataset, matrix: sparse.Matrix, config: Config
 ) -> dict[str, Any]:
     """Measure seconds and bytes of an RP step and a GCN training step."""
-    data = datasets.with_split(data, 0)
+    data = datasets.select_split(data, 0)
     mask = np.asarray(data.splits.train[0])
     targets = jnp.nan_to_num(jnp.asarray(datasets.targets(data)))
     S = linear_maps.restrict(similarity.Power(matrix, plain(data.name).power), mask)

@@ -56,7 +56,7 @@ The code chooses the exchange for which a part allocates fewer rows.
 
 There are four partition methods. `natural` and `reordered` split a node order into
 ranges with equal numbers of entries: the original order, and the order of
-`partitioning.balanced(reorder=True)`. `metis` and `kahip` minimize the number of cut
+`partitioning.balance(reorder=True)`. `metis` and `kahip` minimize the number of cut
 edges. They weight a node by its number of entries plus one, and balance the parts
 within 3 percent.
 

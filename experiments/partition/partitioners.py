@@ -35,12 +35,12 @@ def require(methods: tuple[str, ...]) -> None:
 
 def natural(csr: Any, most_entries: int, seed: int) -> Partition:  # noqa: ARG001
     """Partition the original node order into ranges."""
-    return lambda parts: partitioning.balanced(csr, parts, reorder=False)
+    return lambda parts: partitioning.balance(csr, parts, reorder=False)
 
 
 def reordered(csr: Any, most_entries: int, seed: int) -> Partition:  # noqa: ARG001
     """Partition the order of ``balanced``: reverse Cuthill-McKee or clusters."""
-    return lambda parts: partitioning.balanced(csr, parts, reorder=True)
+    return lambda parts: partitioning.balance(csr, parts, reorder=True)
 
 
 def metis(csr: Any, most_entries: int, seed: int) -> Partition:

@@ -111,7 +111,7 @@ def section(folder: Path, name: str) -> Section:
         IndexError,
         RecursionError,
     ) as error:
-        reason = checks.shown(error)
+        reason = checks.format_value(error)
         msg = f"{str(path)!r} is damaged or of another version ({reason}); delete it"
         raise ValueError(msg) from error
     return Section(name, title, content, [f for f in figures if f.exists()], provenance)

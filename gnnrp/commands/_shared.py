@@ -42,7 +42,7 @@ def flags_of(settings: type, exclude: Iterable[str] = ()) -> Any:
     )
 
 
-def given(command: Any, settings: Any) -> dict[str, Any]:
+def values_from_flags(command: Any, settings: Any) -> dict[str, Any]:
     """Return the values of those fields of the settings that flags have set."""
     values = {
         field.name: getattr(command, field.name, None)
@@ -52,7 +52,7 @@ def given(command: Any, settings: Any) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FromData:
+class DatasetFlags:
     """Flags of the commands that load a data set."""
 
     dataset: str = "sbm"
@@ -112,7 +112,7 @@ class FromData:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnData(FromData):
+class RunFlags(DatasetFlags):
     """Flags of the commands that run on a data set."""
 
     split: Annotated[int | None, setting(int, "(default: all)")] = None
@@ -161,7 +161,7 @@ class OnData(FromData):
 
         dataset = super().load_dataset()
         split = self.split
-        return dataset if split is None else datasets.with_split(dataset, split)
+        return dataset if split is None else datasets.select_split(dataset, split)
 
     def show(
         self,
@@ -211,7 +211,7 @@ def check_device() -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kept(OnData):
+class ResumableFlags(RunFlags):
     """Flags of the commands whose runs can be resumed."""
 
     folder: Path | None = None
@@ -245,7 +245,7 @@ class Kept(OnData):
             if self.resume:
                 msg = "--resume needs --folder, the folder of the run"
                 raise ValueError(msg)
-            if self.checkpoint_seconds != Kept.checkpoint_seconds:
+            if self.checkpoint_seconds != ResumableFlags.checkpoint_seconds:
                 msg = "--checkpoint-seconds needs --folder, the folder of checkpoints"
                 raise ValueError(msg)
             return
@@ -253,7 +253,7 @@ class Kept(OnData):
 
         checks.at_least("checkpoint_seconds", self.checkpoint_seconds, 0)
         atomic_files.try_folder(self.folder)
-        if not self.resume and checkpoints.started(folder):
+        if not self.resume and checkpoints.has_run(folder):
             msg = (
                 f"{str(self.folder)!r} holds a run; resume it by --resume, or choose "
                 "another folder"

@@ -15,7 +15,7 @@ _LEAST_SECONDS = 0.1  # of a compilation that is saved
 
 
 @contextlib.contextmanager
-def enabled() -> Iterator[None]:
+def use() -> Iterator[None]:
     """Let JAX save and load compiled functions within a block.
 
     The cache has a folder for each version of JAX and model of CPU, since code for one

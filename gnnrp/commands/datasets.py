@@ -34,5 +34,5 @@ class Datasets:
                 rows.append(tables.dataset_row(name, self.data_dir))
         record = {"datasets": rows}
         streams.show(
-            json_files.dumps(record) if self.json else tables.of_datasets(rows)
+            json_files.dumps(record) if self.json else tables.dataset_table(rows)
         )

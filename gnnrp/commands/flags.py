@@ -66,7 +66,11 @@ def _parse(
     """
     box = io.StringIO()
     try:
-        with contextlib.redirect_stderr(box), interrupts.Held(), streams.printing():
+        with (
+            contextlib.redirect_stderr(box),
+            interrupts.Delay(),
+            streams.output_errors(),
+        ):
             return tyro.cli(kind, prog=prog, description=about, args=arguments)
     except SystemExit as stop:
         if stop.code in {0, None}:

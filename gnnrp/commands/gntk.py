@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Literal
 
-from gnnrp.commands._shared import OnData, Precision, target_path
+from gnnrp.commands._shared import Precision, RunFlags, target_path
 from gnnrp.runtime.progress import Bar
 
 
 @dataclasses.dataclass(frozen=True)
-class Gntk(OnData):
+class Gntk(RunFlags):
     """Train infinitely wide GCNs by their tangent kernel, depth by depth.
 
     Prints their test scores next to those of RP and label propagation, and the
@@ -58,4 +58,4 @@ class Gntk(OnData):
             record = gntk_study.run(dataset, settings, options=options)
         from gnnrp import plotting
 
-        self.show(record, tables.of_depths, target, lambda: plotting.depths(record))
+        self.show(record, tables.depth_table, target, lambda: plotting.depths(record))

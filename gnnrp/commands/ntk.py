@@ -2,7 +2,12 @@
 
 import dataclasses
 
-from gnnrp.commands._shared import Kept, flags_of, given, target_path
+from gnnrp.commands._shared import (
+    ResumableFlags,
+    flags_of,
+    target_path,
+    values_from_flags,
+)
 from gnnrp.datasets import sbm
 from gnnrp.runtime.progress import Bar
 from gnnrp.studies import ntk as ntk_study
@@ -14,7 +19,7 @@ _Flags = flags_of(NTKSettings, exclude=("row_normalize", "seed"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ntk(_Flags, Kept):
+class Ntk(_Flags, ResumableFlags):
     """Train a GCN and track its tangent kernel, on many graphs at the same weights.
 
     The alignment of the kernel with the graph and with the labels is printed next to
@@ -38,7 +43,9 @@ class Ntk(_Flags, Kept):
         target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)
         settings = ntk_study.settings(self.dataset)
         quick = QUICK if self.quick else {}
-        settings = dataclasses.replace(settings, **(quick | given(self, settings)))
+        settings = dataclasses.replace(
+            settings, **(quick | values_from_flags(self, settings))
+        )
         with Bar(quiet=self.quiet) as progress:
             options = self.options(progress)
             dataset = self.load_dataset()
@@ -55,5 +62,5 @@ class Ntk(_Flags, Kept):
         from gnnrp import plotting
 
         self.show(
-            record, tables.of_tracking, target, lambda: plotting.evolution(record)
+            record, tables.tracking_table, target, lambda: plotting.evolution(record)
         )

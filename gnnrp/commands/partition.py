@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnrp.commands._shared import FromData
+from gnnrp.commands._shared import DatasetFlags
 from gnnrp.runtime import streams
 from gnnrp.runtime.progress import Bar
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Partition(FromData):
+class Partition(DatasetFlags):
     """Partition the graph of a data set, for `gnnrp rp --shards`.
 
     Run it once, on a machine that holds the graph; each process then reads its own

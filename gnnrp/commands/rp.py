@@ -6,7 +6,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
-from gnnrp.commands._shared import Kept, OnData, flags_of, given, setting, target_path
+from gnnrp.commands._shared import (
+    ResumableFlags,
+    RunFlags,
+    flags_of,
+    setting,
+    target_path,
+    values_from_flags,
+)
 from gnnrp.kernels import features
 from gnnrp.runtime import checks, json_files, streams
 from gnnrp.runtime.progress import Bar
@@ -19,7 +26,7 @@ _Flags = flags_of(RPSettings, exclude=("row_normalize",))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rp(_Flags, Kept):
+class Rp(_Flags, ResumableFlags):
     """Run residual propagation and its baselines on one data set.
 
     Without flags: an embedded graph (a stochastic block model), a table, a figure.
@@ -76,7 +83,7 @@ class Rp(_Flags, Kept):
         def figure() -> Any:
             return plotting.learning_curve(record, trajectory.val, trajectory.test)
 
-        self.show(record, tables.of_run, target, figure)
+        self.show(record, tables.run_table, target, figure)
 
     def _for_hosts(self) -> str | None:
         """Return a flag that was set and needs --hosts."""
@@ -90,7 +97,7 @@ class Rp(_Flags, Kept):
         Raises:
             ValueError: flags that exclude each other, or damaged parts.
         """
-        for field in dataclasses.fields(OnData):
+        for field in dataclasses.fields(RunFlags):
             is_set = getattr(self, field.name) != field.default
             if is_set and field.name not in _OF_SHARDS:
                 name = field.name.replace("_", "-")
@@ -106,7 +113,7 @@ class Rp(_Flags, Kept):
             else:
                 from gnnrp.distributed import supervision
 
-                checks.inside("partner_seconds", self.partner_seconds, 1, 86_400)
+                checks.in_interval("partner_seconds", self.partner_seconds, 1, 86_400)
                 result = supervision.run(self, self.hosts, self.host, progress)
         if result is None:  # the first process prints
             return
@@ -149,14 +156,14 @@ class Rp(_Flags, Kept):
         growth = tables.growth(record["report"])
         return {
             "warnings": [growth] if growth else [],
-            "text": json_files.dumps(record) if self.json else tables.of_run(record),
+            "text": json_files.dumps(record) if self.json else tables.run_table(record),
         }
 
     def _settings(self, name: str, *, has_features: bool) -> RPSettings:
         # The published settings of a kernel do not fit the graph alone.
         has_kernel = has_features and self.kernel != "none"
         settings = presets.settings(name, has_features=has_kernel)
-        values = given(self, settings)
+        values = values_from_flags(self, settings)
         if self.kernel == "none":
             values["kernel"] = None
         kernel = values.get("kernel", settings.kernel)

@@ -35,10 +35,10 @@ __all__ = [
     "num_targets",
     "published",
     "sbm",
+    "select_split",
     "splits",
     "statistics",
     "targets",
-    "with_split",
 ]
 
 DEMO_FRACTION = 0.5  # homophilic edges of load("sbm"): features and graph both help
@@ -128,7 +128,7 @@ def _read(
     return public[source.layout](folder, name, max_bytes=max_bytes)
 
 
-def with_split(dataset: Dataset, index: int) -> Dataset:
+def select_split(dataset: Dataset, index: int) -> Dataset:
     """Return the dataset with only one of its splits.
 
     Raises:
@@ -160,7 +160,7 @@ def targets(dataset: Dataset) -> Float[np.ndarray, "n c"]:
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     labels = dataset.labels
-    checks.plain("labels", labels)
+    checks.no_masked_entries("labels", labels)
     if labels.ndim == 2:
         return labels.astype(np.float32)
     if dataset.metric == "roc_auc":

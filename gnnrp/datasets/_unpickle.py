@@ -164,7 +164,7 @@ def _are_scalars(items: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _push_global(machine: _Machine, name: str) -> None:
-    shown = checks.shown(name[:80].replace(" ", "."))
+    shown = checks.format_value(name[:80].replace(" ", "."))
     require(name in KINDS, f"it asks for {shown}, which is not allowed,")
     machine.push(Global(KINDS[name]))
 
@@ -261,7 +261,7 @@ def dense(array: object) -> Num[np.ndarray, "..."]:
     state = dtype.state if isinstance(dtype.state, tuple) else ()
     byte_order = state[1] if len(state) > 1 else None
     if not isinstance(code, str) or code not in DTYPES or byte_order not in ("<", ">"):
-        shown = checks.shown(code[:80]) if isinstance(code, str) else "none"
+        shown = checks.format_value(code[:80]) if isinstance(code, str) else "none"
         msg = f"an array has dtype {shown} or no byte order"
         raise ValueError(msg)
     require(is_shape(shape, (1, 2)), "the shape of an array is not one or two sizes")

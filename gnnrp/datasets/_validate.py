@@ -79,7 +79,7 @@ def masks(
         ValueError: shapes other than (s, n), no split or one without a training node,
             overlapping masks, or a node without a label in a mask.
     """
-    labeled = splits.labeled(labels)
+    labeled = splits.labeled_mask(labels)
     if any(m.ndim != 2 or m.shape != (len(split.train), len(labels)) for m in split):
         msg = f"masks of shape {[m.shape for m in split]} for {len(labels)} nodes"
         raise ValueError(msg)

@@ -53,7 +53,7 @@ def file(url: str, folder: Path, name: str, *, progress: bool) -> None:
     # are inconsistent.
     downloader: Any = pooch.HTTPDownloader(timeout=TIMEOUT)
     try:
-        with folders.scratch(folder) as part, safe_text.quiet(pooch.get_logger()):
+        with folders.scratch(folder) as part, safe_text.silence(pooch.get_logger()):
             known_hash = f"sha256:{registry()[name]}"
             pooch.retrieve(
                 url, known_hash, fname=name, path=part, downloader=downloader

@@ -72,7 +72,7 @@ def read(
     """
     file = file if isinstance(file, File) else raw_files.stat(file)
     with _BoundedReader(file.path) as stream, zipfile.ZipFile(stream) as archive:
-        infos = dict(_infos(archive, expected, file.max_unpacked()))
+        infos = dict(_infos(archive, expected, file.max_unpacked_bytes()))
         headers = {}
         for name, info in infos.items():
             with archive.open(info) as member:

@@ -50,9 +50,9 @@ class File:
         Raises:
             TooLargeError: it does not fit.
         """
-        left = max(0, self.room.limit - memory.held()) + allocated
+        left = max(0, self.room.limit - memory.process_bytes()) + allocated
         if num_bytes > left:
-            said, source, fix = memory.said, self.room.source, _MORE_MEMORY
+            said, source, fix = memory.format_bytes, self.room.source, _MORE_MEMORY
             if source == "allowed":
                 fix = "allow more memory (max_bytes, --max-memory)"
             msg = (
@@ -61,7 +61,7 @@ class File:
             )
             raise TooLargeError(msg)
 
-    def max_unpacked(self) -> int:
+    def max_unpacked_bytes(self) -> int:
         """Return the largest size in bytes that this file may unpack to."""
         return min(MAX_BYTES, max(MIN_UNPACKED, MAX_RATIO * self.size))
 

@@ -56,14 +56,14 @@ def generate(
         ("inter_probability", inter_probability),
         ("homophilic_fraction", homophilic_fraction),
     ):
-        checks.inside(name, value, 0.0, 1.0)
+        checks.in_interval(name, value, 0.0, 1.0)
     seed = checks.count("seed", seed, 0)
     block_size = checks.count("block_size", block_size, 1)
     num_features = checks.count("num_features", num_features, 1)
     most = min(num_features, 30)
     num_informative = checks.count("num_informative", num_informative, 1, most)
     num_blocks = checks.count("num_blocks", num_blocks, 1, 2**num_informative)
-    checks.inside("class_separation", class_separation, -1e6, 1e6)
+    checks.in_interval("class_separation", class_separation, -1e6, 1e6)
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(num_blocks), block_size)
     num_intra = num_blocks * block_size * (block_size - 1)

@@ -9,7 +9,7 @@ from gnnrp.runtime import checks
 from gnnrp.types import Split
 
 
-def labeled(
+def labeled_mask(
     labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"],
 ) -> Bool[np.ndarray, " n"]:
     """Return the mask of the nodes with a label, or with at least one of several.
@@ -55,12 +55,13 @@ def random(
     num_splits = checks.count("num_splits", num_splits, 1)
     seed = checks.count("seed", seed, 0)
     shares = [
-        checks.number("fractions", f) for f in checks.several("fractions", fractions)
+        checks.number("fractions", f)
+        for f in checks.nonempty_list("fractions", fractions)
     ]
     if len(shares) != 3 or not min(shares) >= 0 or not abs(sum(shares) - 1) <= 1e-6:
         msg = f"fractions must be three, nonnegative, and sum to 1, got {shares}"
         raise ValueError(msg)
-    nodes = np.flatnonzero(labeled(labels))
+    nodes = np.flatnonzero(labeled_mask(labels))
     # 0.29 * 100 is just below 29 in floating point.
     num_train, num_val = (int(f * nodes.size + 1e-6) for f in fractions[:2])
     generator = np.random.default_rng(seed)

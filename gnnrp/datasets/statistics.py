@@ -75,8 +75,8 @@ def statistics(dataset: Dataset) -> Statistics:
         TypeError: no dataset.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
-    checks.plain("edges", dataset.edges)
-    checks.plain("labels", dataset.labels)
+    checks.no_masked_entries("edges", dataset.edges)
+    checks.no_masked_entries("labels", dataset.labels)
     senders, receivers = dataset.edges
     codes = np.minimum(senders, receivers).astype(np.int64, copy=False)
     codes *= dataset.num_nodes

@@ -105,7 +105,7 @@ def _unpack(stream: io.BufferedReader, file: File) -> tuple[io.BufferedIOBase, i
     """Return a stream of the text, and its largest allowed size in bytes."""
     if stream.peek(2)[:2] == b"\x1f\x8b":
         unpacked: Any = gzip.GzipFile(fileobj=stream)
-        return unpacked, file.max_unpacked()
+        return unpacked, file.max_unpacked_bytes()
     return stream, raw_files.MAX_BYTES
 
 

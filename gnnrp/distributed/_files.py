@@ -59,7 +59,7 @@ _KINDS = {
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def write_errors(folder: Path) -> Iterator[None]:
     """Prepare a folder, and remove its parts if not all can be written.
 
     Raises:
@@ -140,12 +140,12 @@ def read_table(folder: Path) -> dict[str, Any]:
 
 def _checked_table(table: Any) -> dict[str, Any]:
     if table["format"] != FORMAT:
-        refuse(f"its format is {checks.shown(table['format'])}, not {FORMAT}")
+        refuse(f"its format is {checks.format_value(table['format'])}, not {FORMAT}")
     if table["sha256"] != digest(table):
         refuse("its sha256 is not that of its content")
     for name, kind in _KINDS.items():
         if type(table[name]) is not kind:
-            refuse(f"{name} is {checks.shown(table[name])}")
+            refuse(f"{name} is {checks.format_value(table[name])}")
     num_parts = len(table["parts"])
     metrics.by_name(table["metric"])
     checks.one_of("dtype", table["dtype"], ("float32", "float64"))
@@ -190,7 +190,7 @@ def read_part(
         sha256 = None
     if sha256 != table["parts"][part]:
         refuse(f"{path} is missing or damaged; copy it again, or make the parts anew")
-    with _reading(path):
+    with _read_errors(path):
         _check_size(path, part, table)
         arrays = npz.read(path, _MEMBERS)
         _check_arrays(arrays, part, table)
@@ -208,7 +208,7 @@ def read_part(
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _read_errors(path: Path) -> Iterator[None]:
     """Turn any error of a damaged part into one sentence that names it.
 
     Raises:

@@ -29,7 +29,7 @@ class Hosts(NamedTuple):
     index: int  # of this process
     port: int  # of the first machine, where all meet
 
-    def named(self, index: int) -> str:
+    def name_of(self, index: int) -> str:
         """Return the name of a process for a message."""
         return f"process {index} ({self.names[index][:80]})"
 
@@ -149,7 +149,7 @@ class Partners:
         missing = [i for i in range(1, len(self.hosts.names)) if i not in self._peers]
         if missing and time.monotonic() > deadline:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            names = ", ".join(map(self.hosts.named, missing[:3])) + more
+            names = ", ".join(map(self.hosts.name_of, missing[:3])) + more
             msg = (
                 f"{names} did not reach {self.hosts.meeting_point} within "
                 f"{self._seconds:g} s; start one process for each of --hosts, or "
@@ -166,7 +166,7 @@ class Partners:
             if left <= 0:
                 reason = getattr(error, "strerror", None) or error or "no answer"
                 msg = (
-                    f"{self.hosts.named(0)} cannot be reached at "
+                    f"{self.hosts.name_of(0)} cannot be reached at "
                     f"{self.hosts.meeting_point} within {self._seconds:g} s "
                     f"({reason}); check --hosts, or raise --partner-seconds"
                 )
@@ -237,7 +237,7 @@ class Partners:
         if self.hosts.index > 0:
             self._send("done")
 
-    def settled(self) -> list[Event]:
+    def complete_events(self) -> list[Event]:
         """Return the events "values" and "done", if all processes have reported."""
         if self.hosts.index > 0:
             return []
@@ -289,13 +289,13 @@ class Partners:
             others = ",".join(map(str, hosts)) if isinstance(hosts, list) else "none"
             others = safe_text.line(others, 80)
             msg = (
-                f"process {index} has --hosts {others} and {self.hosts.named(0)} "
+                f"process {index} has --hosts {others} and {self.hosts.name_of(0)} "
                 f"{','.join(self.hosts.names)[:80]}; start all with the same"
             )
             stranger.send("end", msg)
             return [Event("end", msg)]
         elif index in self._peers:
-            msg = f"{self.hosts.named(index)} runs already; give each its own --host"
+            msg = f"{self.hosts.name_of(index)} runs already; give each its own --host"
             stranger.send("end", msg)
         else:
             self._peers[index] = stranger
@@ -321,7 +321,7 @@ class Partners:
         return []
 
     def _lost(self, index: int, how: str) -> Event:
-        return Event("end", f"{self.hosts.named(index)} {how}; {AGAIN}")
+        return Event("end", f"{self.hosts.name_of(index)} {how}; {AGAIN}")
 
     def _send(self, kind: str, content: Any = None, besides: int | None = None) -> None:
         for index, peer in self._peers.items():

@@ -129,8 +129,9 @@ def difference(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
         for name, value in values[0].items():
             if other.get(name) != value:
                 return (
-                    f"{name} is {other.get(name)!r} in {hosts.named(i)} and {value!r} "
-                    f"in {hosts.named(0)}; start all processes with the same"
+                    f"{name} is {other.get(name)!r} in {hosts.name_of(i)} "
+                    f"and {value!r} in {hosts.name_of(0)}; start all processes "
+                    "with the same"
                 )
     return None
 

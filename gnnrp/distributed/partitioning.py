@@ -52,7 +52,7 @@ class Halo(NamedTuple):
         return starts
 
 
-def balanced(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
+def balance(adjacency: Any, parts: int, *, reorder: bool = True) -> Layout:
     """Return a layout in ranges of about as many entries.
 
     Args:
@@ -164,7 +164,7 @@ def parse_rounds(values: Any, num_parts: int) -> tuple[Round, ...] | None:
     if values is None:
         return None
     if type(values) is not list:
-        msg = f"rounds is {checks.shown(values)}"
+        msg = f"rounds is {checks.format_value(values)}"
         raise ValueError(msg)
     parsed = tuple(Round(tuple(map(tuple, pairs)), rows) for pairs, rows in values)
     for pairs, rows in parsed:
@@ -179,7 +179,7 @@ def parse_rounds(values: Any, num_parts: int) -> tuple[Round, ...] | None:
             and {part for side in sides for part in side} <= set(range(num_parts))
         )
         if not fits:
-            msg = f"rounds do not pair {num_parts} parts: {checks.shown(pairs)}"
+            msg = f"rounds do not pair {num_parts} parts: {checks.format_value(pairs)}"
             raise ValueError(msg)
     return parsed
 
@@ -196,7 +196,7 @@ def layout_matrix(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
         ValueError: a matrix of another size.
         TypeError: not a layout, or not a sparse matrix.
     """
-    checks.instance("layout", layout, Layout, "partitioning.balanced makes one")
+    checks.instance("layout", layout, Layout, "partitioning.balance makes one")
     coo = sparse.to_scipy(adjacency).tocoo()
     coo.eliminate_zeros()  # which would be neighbors that a part needs
     num_nodes = len(layout.place)

@@ -8,7 +8,7 @@ Rows are padded with blanks to the same number per device (``partitioning``); ``
 and ``gather`` convert operands and results. ``propagation.run`` accepts such arrays,
 also over the devices of several processes.
 
-    layout = partitioning.balanced(adjacency, mesh.size)
+    layout = partitioning.balance(adjacency, mesh.size)
     A = sharded_matrix.prepare(adjacency, layout, mesh)
     y = sharded_matrix.gather(layout, A(sharded_matrix.spread(layout, x, mesh)))
 """
@@ -109,7 +109,7 @@ def prepare(
         ValueError: a mesh of several axes or of another size; an unknown exchange.
         TypeError: not a layout, a mesh, or a sparse matrix.
     """
-    checks.instance("layout", layout, Layout, "partitioning.balanced makes one")
+    checks.instance("layout", layout, Layout, "partitioning.balance makes one")
     checks.instance("mesh", mesh, Mesh, 'Mesh(jax.devices(), ("nodes",)) makes one')
     if mesh.devices.shape != (layout.parts,):
         msg = (
@@ -236,8 +236,8 @@ def spread(
         ValueError: not a value for each node, or another number of devices.
         TypeError: not a layout.
     """
-    checks.instance("layout", layout, Layout, "partitioning.balanced makes one")
-    checks.plain("values", values)
+    checks.instance("layout", layout, Layout, "partitioning.balance makes one")
+    checks.no_masked_entries("values", values)
     values = np.asarray(values)
     axis = checks.count("axis", axis, -values.ndim, values.ndim - 1) % values.ndim
     shape = list(values.shape)
@@ -265,7 +265,7 @@ def gather(
         ValueError: another number of rows.
         TypeError: not a layout.
     """
-    checks.instance("layout", layout, Layout, "partitioning.balanced makes one")
+    checks.instance("layout", layout, Layout, "partitioning.balance makes one")
     checks.rows("placed", placed, layout.parts * layout.rows)
     placed = jnp.asarray(placed)
     if not placed.is_fully_addressable:

@@ -52,7 +52,7 @@ def write(
         dataset: see ``datasets.load``; features are left out.
         num_parts: number of devices that will share it.
         part: of each node, from 0, as METIS and other partitioners return it; by
-            default, ranges of about as many entries, see ``partitioning.balanced``.
+            default, ranges of about as many entries, see ``partitioning.balance``.
         exchange: see ``matrix.prepare``.
         progress: called with (stage, done, total).
 
@@ -71,11 +71,11 @@ def write(
         layout = partitioning.from_parts(part, num_parts)
     report = progress or (lambda *_: None)
 
-    with _files.writing(folder):
+    with _files.write_errors(folder):
         report("order of nodes", 0, 1)
         adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
         if layout is None:
-            layout = partitioning.balanced(adjacency, num_parts)
+            layout = partitioning.balance(adjacency, num_parts)
         blocks, rounds = sharded.blocks(adjacency, layout, exchange=exchange)
         targets = datasets.targets(dataset)
         digests, sums, borders = [], [], {}

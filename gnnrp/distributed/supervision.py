@@ -107,7 +107,10 @@ class Supervisor:
             for kind, content in worker.poll():
                 self._handle_worker(kind, content)
             if self._partners is not None:
-                for event in [*self._partners.poll(), *self._partners.settled()]:
+                for event in [
+                    *self._partners.poll(),
+                    *self._partners.complete_events(),
+                ]:
                     self._handle_partner(event)
             self._check_clock(worker)
         return self._result if self._is_first() else None
@@ -128,7 +131,7 @@ class Supervisor:
 
     def _own_name(self) -> str:
         hosts = self._hosts
-        return "a process" if hosts is None else hosts.named(hosts.index)
+        return "a process" if hosts is None else hosts.name_of(hosts.index)
 
     def _meet(self, partners: Partners) -> None:
         # Wait for the others to start.

@@ -124,7 +124,7 @@ def _check_shared(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None
     for index, (is_there, path) in enumerate(seen):
         if not is_there:
             msg = (
-                f"--folder {path!r} of {hosts.named(index)} is not that of "
-                f"{hosts.named(0)}; choose a folder that all machines share"
+                f"--folder {path!r} of {hosts.name_of(index)} is not that of "
+                f"{hosts.name_of(0)}; choose a folder that all machines share"
             )
             raise Disagreement(msg)

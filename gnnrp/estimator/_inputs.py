@@ -256,7 +256,7 @@ def _features(x: Any) -> Any:
     if x is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
         raise ValueError(msg)
-    return features.checked(
+    return features.validate(
         x if scipy.sparse.issparse(x) else checks.reals("features", x)
     )
 
@@ -283,7 +283,7 @@ def _initial(scores: Any, num_nodes: int, classes: np.ndarray) -> Any:
         msg = f"initial must be finite, and row {row} is not"
         raise ValueError(msg)
     dtype = jnp.zeros(0).dtype
-    checks.fits("initial", initial, dtype)
+    checks.representable("initial", initial, dtype)
     return initial.astype(dtype)
 
 

@@ -72,7 +72,7 @@ class OnGraph(Parameters):
             if self.num_nodes is not None:
                 num_nodes = checks.count("num_nodes", self.num_nodes, num_nodes)
         index = masks.indices("nodes", nodes, num_nodes)
-        checks.plain("labels", labels)
+        checks.no_masked_entries("labels", labels)
         values = checks.as_array(labels)
         if values.shape not in {(values.size,), (values.size, 1)}:
             msg = (

@@ -159,7 +159,7 @@ class ResidualPropagation(Parameters):
         """
         params = self.get_params()
         settings = _inputs.parse_settings(params)
-        data = formats.with_arrays(
+        data = formats.replace_arrays(
             formats.read(graph, weights),
             labels=labels,
             train_mask=train_mask,
@@ -223,7 +223,7 @@ class ResidualPropagation(Parameters):
                 of nodes of one class; see ``predict`` for other errors.
         """
         self._check_fitted()
-        index, codes = masks.labeled(
+        index, codes = masks.labeled_mask(
             nodes, labels, self._codes, classes=self.classes_, used=self._used
         )
         if self._fit_metric == "accuracy":

@@ -154,7 +154,7 @@ def normalize(
     Source: Section 2 (the paper's A); the others are common practice.
     """
     checks.one_of("normalization", normalization, NORMALIZATIONS)
-    checks.inside("self_loops", self_loops, 0, np.finfo(np.float64).max)
+    checks.in_interval("self_loops", self_loops, 0, np.finfo(np.float64).max)
     W = to_scipy(raw_adjacency).astype(np.float64, copy=False)
     checks.square("W", W)
     if not np.isfinite(W.data).all():
@@ -218,7 +218,7 @@ def drop_edges(
 
     Source: App. D.2, where a graph is coarsened "until there is no edge left".
     """
-    checks.inside("drop", drop, 0, 1)
+    checks.in_interval("drop", drop, 0, 1)
     checks.one_of("mode", mode, DROP_MODES)
     seed = checks.count("seed", seed, 0)
     W = raw_adjacency(

@@ -68,7 +68,7 @@ def _read(labels: Any) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
     elif isinstance(labels, list | tuple):  # NumPy would convert all to strings
         labels = np.fromiter(labels, object)
     else:
-        checks.plain("labels", labels)
+        checks.no_masked_entries("labels", labels)
     values = checks.as_array(labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values, visible = values[:, 0], visible.reshape(-1)

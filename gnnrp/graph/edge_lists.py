@@ -23,7 +23,7 @@ class EdgeList(NamedTuple):
     tolerance: float = 0.0  # relative difference of weights that is rounding
 
 
-def rounding(dtype: np.dtype) -> float:
+def relative_rounding(dtype: np.dtype) -> float:
     """Return the relative difference of two weights that rounding explains.
 
     Half precision counts as single: a few of its steps are several percent.

@@ -75,7 +75,7 @@ def read(graph: Any, weights: Any = None) -> GraphData:
         return GraphData(graph, len(graph))
     if isinstance(graph, tuple) and len(graph) == 2 and isinstance(graph[0], Mapping):
         return _from_fields(graph[0], weights)._replace(labels=graph[1])
-    checks.plain("the graph", graph)
+    checks.no_masked_entries("the graph", graph)
     return GraphData(checks.as_array(graph) if hasattr(graph, "detach") else graph)
 
 
@@ -100,14 +100,14 @@ def _from_fields(graph: Any, weights: Any) -> GraphData:
     if data.edges is None:
         msg = f"the {type(graph).__name__} has no edge_index; pass the edges, (2, e)"
         raise ValueError(msg)
-    checks.plain("edge_index", data.edges)
+    checks.no_masked_entries("edge_index", data.edges)
     index = checks.as_array(data.edges)
     if weights is None and data.weights is None:
         _warn_unused(unused, index.shape[-1], "pass it as weights= to use it")
     return data._replace(edges=index)
 
 
-def with_arrays(data: GraphData, **arrays: Any) -> GraphData:
+def replace_arrays(data: GraphData, **arrays: Any) -> GraphData:
     """Return the graph with the arguments that are not None."""
     given = {name: array for name, array in arrays.items() if array is not None}
     return data._replace(**given)
@@ -184,7 +184,7 @@ def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
             "pairs; pass np.array(edges).T"
         )
         raise TypeError(msg)
-    checks.plain("edges", edges)
+    checks.no_masked_entries("edges", edges)
     index = _index(edges)
     if index.dtype == object or (index.ndim == 0 and not hasattr(edges, "shape")):
         msg = (
@@ -207,7 +207,7 @@ def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
     values, tolerance = None, 0.0
     if weights is not None:
         values = checks.reals("weights", weights)
-        tolerance = edge_lists.rounding(values.dtype)
+        tolerance = edge_lists.relative_rounding(values.dtype)
         values = values.astype(np.float64)
         values = values[:, 0] if values.shape == (index.shape[1], 1) else values
     return EdgeList(index[1], index[0], values, num_nodes, tolerance=tolerance)
@@ -233,7 +233,7 @@ def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> EdgeList:
 def _from_jraph(graph: Any, num_nodes: int | None, weights: Any) -> EdgeList:
     ends = (graph.senders, graph.receivers)
     for name, part in zip(("senders", "receivers"), ends, strict=True):
-        checks.plain(name, part)
+        checks.no_masked_entries(name, part)
     total, num_edges = int(np.sum(graph.n_node)), len(graph.senders)
     if int(np.sum(graph.n_edge)) != num_edges:
         msg = (

@@ -49,7 +49,7 @@ def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
     """
     if nodes is None:
         return np.arange(num_nodes)
-    checks.plain(name, nodes)
+    checks.no_masked_entries(name, nodes)
     array = checks.as_array(nodes)
     if array.shape == (0,):
         array = array.astype(int)
@@ -81,7 +81,7 @@ def mask(name: str, nodes: Any, num_nodes: int) -> Bool[np.ndarray, " n"]:
     return result
 
 
-def labeled(
+def labeled_mask(
     nodes: Any,
     labels: Any,
     codes: Int[np.ndarray, " n"],

@@ -74,7 +74,7 @@ def ideal_kernel(targets: Float[Any, "n c"]) -> Factor:
     return _factor("targets", targets)
 
 
-def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
+def label_kernel(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
     """Return ``ideal_kernel`` of one-hot labels; unknown ones (-1) give zero rows.
 
     Raises:
@@ -84,7 +84,9 @@ def from_labels(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
     num_classes = checks.count("num_classes", num_classes, 1)
     if not isinstance(labels, Tracer):
         labels = checks.labels("labels", labels)
-        checks.inside("the largest label", labels.max(initial=-1), -1, num_classes - 1)
+        checks.in_interval(
+            "the largest label", labels.max(initial=-1), -1, num_classes - 1
+        )
     return Factor(jax.nn.one_hot(jnp.asarray(labels), num_classes))
 
 

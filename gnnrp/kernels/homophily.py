@@ -28,7 +28,7 @@ def level(
     Source: Sec. 5.1, "homophily level".
     """
     adjacency, labels = _validate(adjacency, labels)
-    ideal = alignment.from_labels(labels, int(labels.max(initial=0)) + 1)
+    ideal = alignment.label_kernel(labels, int(labels.max(initial=0)) + 1)
     return alignment.alignment(adjacency, ideal, centered=centered)
 
 

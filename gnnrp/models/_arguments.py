@@ -19,7 +19,7 @@ def count_seeds(keys: Any) -> int | None:
         TypeError: not an array of keys.
     """
     if not isinstance(keys, jax.Array):
-        msg = f"keys must be of jax.random.key, got {checks.shown(keys)}"
+        msg = f"keys must be of jax.random.key, got {checks.format_value(keys)}"
         raise TypeError(msg)
     ndim = 1 if jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) else 2
     return len(keys) if keys.ndim == ndim else None
@@ -43,7 +43,7 @@ def check(rule: Any, data: Any, num_seeds: int | None) -> None:
         raise ValueError(msg)
     if rule.patience is not None:
         checks.count("patience", rule.patience, 0)
-    checks.plain("x", data.x)
+    checks.no_masked_entries("x", data.x)
     targets = arrays.real("targets", data.targets)
     if targets.ndim != 2:
         msg = (

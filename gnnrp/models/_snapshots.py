@@ -54,7 +54,7 @@ def restore(
 ) -> Any:
     """Return the state of the last checkpoint, validated, or None."""
     fault_fn = functools.partial(_find_fault, rule, data, snapshot_fn, start)
-    snapshot = keeper.resumed(lambda _: snapshot_fn(start), fault_fn)
+    snapshot = keeper.restore(lambda _: snapshot_fn(start), fault_fn)
     return None if snapshot is None else snapshot.state
 
 

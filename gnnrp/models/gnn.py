@@ -192,7 +192,7 @@ class APPNP(MLP):
     alpha: float = 0.1
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
-        checks.inside("alpha", self.alpha, 0, 1)
+        checks.in_interval("alpha", self.alpha, 0, 1)
         h = self._chain(x, None, train)
         if matrix is None:
             return h

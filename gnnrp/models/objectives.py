@@ -71,7 +71,7 @@ def sgd(
     Raises:
         ValueError: a number is out of range.
     """
-    checks.inside("momentum", momentum, 0, 1)
+    checks.in_interval("momentum", momentum, 0, 1)
     momentum = float(momentum)
     return _with_decay(optax.sgd, learning_rate, weight_decay, momentum or None)
 
@@ -99,7 +99,7 @@ def are_weights(params: Any) -> Any:
 def _with_decay(
     optimizer: Callable, learning_rate: Any, weight_decay: float, *settings: Any
 ) -> optax.GradientTransformation:
-    checks.inside("weight_decay", weight_decay, 0, 1)
+    checks.in_interval("weight_decay", weight_decay, 0, 1)
     if callable(learning_rate) or isinstance(learning_rate, jax.Array):
         return _chain(optimizer, learning_rate, weight_decay, *settings)
     checks.positive("learning_rate", learning_rate)
@@ -126,7 +126,7 @@ def _masked(
     Raises:
         ValueError: logits and targets differ in shape.
     """
-    checks.plain("targets", targets)
+    checks.no_masked_entries("targets", targets)
     if jnp.shape(targets) != logits.shape:
         msg = (
             f"targets must have shape {logits.shape}, as the logits, got "

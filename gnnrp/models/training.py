@@ -246,9 +246,9 @@ def run(
             if callback:
                 callback(t, state.params)
             if _snapshots.is_sound(state, diverged):
-                keeper.offer(t, lambda: snapshot_fn(state))  # noqa: B023
+                keeper.save_if_due(t, lambda: snapshot_fn(state))  # noqa: B023
         if _snapshots.is_sound(state, diverged):
-            keeper.finish(t, lambda: snapshot_fn(state))
+            keeper.save(t, lambda: snapshot_fn(state))
     curve = np.concatenate(losses) if losses else np.zeros((0, *diverged.shape))
     if state.best is None:
         return Result(state.params, None, None, curve, state, diverged)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gnnrp.propagation.convergence import divergence_steps
-from gnnrp.propagation.problem import Problem, judge
+from gnnrp.propagation.problem import Problem, evaluate_parts
 from gnnrp.propagation.solvers.base import Solution
 from gnnrp.types import MetricFn
 
@@ -76,7 +76,9 @@ def _is_constant(
         return same
     decisions = jnp.stack([_one_hot_decisions(F[split]) for split in count])
     scores = [
-        np.asarray(judge(problem, jnp.moveaxis(jnp.asarray(x), 0, 1), metric=metric))
+        np.asarray(
+            evaluate_parts(problem, jnp.moveaxis(jnp.asarray(x), 0, 1), metric=metric)
+        )
         for x in (F, decisions)
     ]
     with np.errstate(invalid="ignore"):

@@ -23,8 +23,8 @@ from gnnrp.propagation.solvers.base import Evaluation, Solver, identity_of, name
 from gnnrp.propagation.solvers.choose import AUTO, Auto, choose
 from gnnrp.propagation.trajectory import (
     Trajectory,
+    drop_split_axis,
     make_trajectories,
-    without_split_axis,
 )
 from gnnrp.runtime import checks, fingerprint, memory, tracing
 from gnnrp.runtime.options import Options
@@ -116,14 +116,14 @@ def run(
     checks.function("metric", metric, "see metrics.by_name")
     if not isinstance(solver, Solver | Auto):
         msg = (
-            f"solver must be a solver such as Iterate(), got {checks.shown(solver)}; "
-            "solvers.by_name returns one"
+            "solver must be a solver such as Iterate(), got "
+            f"{checks.format_value(solver)}; solvers.by_name returns one"
         )
         raise TypeError(msg)
     _check_targets(targets, options.max_bytes)
     problem = make_problem(targets, split, initial)
-    checks.fits("step_size", steps.step_sizes, problem.targets.dtype)
-    similarity = linear_maps.unrestricted(linear_maps.as_pytree(similarity))
+    checks.representable("step_size", steps.step_sizes, problem.targets.dtype)
+    similarity = linear_maps.full_map(linear_maps.as_pytree(similarity))
     linear_maps.check(similarity, problem.targets)
     solver, reason = choose(solver, problem, similarity, steps, options.max_bytes)
     evaluation = Evaluation(tracing.as_static(metric), selection)
@@ -138,7 +138,7 @@ def run(
         solutions, problem, similarity, steps, evaluation.metric, names
     )
     if np.ndim(as_split(split).train) == 1:
-        trajectories = [without_split_axis(each) for each in trajectories]
+        trajectories = [drop_split_axis(each) for each in trajectories]
     if not steps.is_single:
         return trajectories
     if jax.process_index() == 0:

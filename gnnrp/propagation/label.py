@@ -6,7 +6,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from gnnrp import sparse
-from gnnrp.propagation.sizes import Sizes, metric_entries, with_runtime
+from gnnrp.propagation.sizes import Sizes, add_runtime, metric_entries
 from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
@@ -56,7 +56,7 @@ def propagate(
     num_iterations = checks.count("num_iterations", num_iterations, 0)
     start = arrays.floating("start", start)
     if not isinstance(alpha, Tracer):
-        checks.inside("alpha", alpha, 0, 1)
+        checks.in_interval("alpha", alpha, 0, 1)
 
     def hop(new, _, start):
         weight = jnp.asarray(alpha, start.dtype)
@@ -118,7 +118,7 @@ def limit_bytes(sizes: Sizes) -> int:
     columns = sizes.num_splits * sizes.num_classes
     entries = 9 * sizes.num_nodes * columns
     entries += metric_entries(sizes, columns)
-    return with_runtime(entries * sizes.itemsize)
+    return add_runtime(entries * sizes.itemsize)
 
 
 def _by_conjugate_gradients(

@@ -150,7 +150,7 @@ def restrict(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> LinearMa
         TypeError: the support is not boolean.
         ValueError: the support has another length than S has columns.
     """
-    similarity = unrestricted(similarity)
+    similarity = full_map(similarity)
     matrix = _first_matrix(similarity)
     is_sparse = isinstance(matrix, sparse.Matrix)
     num_nodes = matrix.shape[1] if is_sparse else np.size(support)
@@ -170,10 +170,10 @@ def _restricted_factors(similarity: Any, support: np.ndarray) -> tuple[LinearMap
     if isinstance(similarity, Power | LazyWalk):
         if similarity.power == 0:
             return (similarity,)
-        matrix = sparse.on_support(_first_matrix(similarity), support)
+        matrix = sparse.select_columns(_first_matrix(similarity), support)
         rest = dataclasses.replace(similarity, power=similarity.power - 1)
         return (rest, dataclasses.replace(similarity, adjacency=matrix, power=1))
-    return (sparse.on_support(similarity, support),)
+    return (sparse.select_columns(similarity, support),)
 
 
 def _first_matrix(similarity: LinearMap) -> Any:
@@ -185,7 +185,7 @@ def _first_matrix(similarity: LinearMap) -> Any:
     return similarity
 
 
-def unrestricted(similarity: LinearMap) -> LinearMap:
+def full_map(similarity: LinearMap) -> LinearMap:
     """Return the map before ``restrict``."""
     return similarity.similarity if isinstance(similarity, Restricted) else similarity
 

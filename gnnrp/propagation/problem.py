@@ -43,7 +43,7 @@ class Steps(Generic[StepSize]):
         if np.ndim(value) == 0:
             value = _step_size(value)
         else:
-            value = tuple(map(_step_size, checks.several("step_size", value)))
+            value = tuple(map(_step_size, checks.nonempty_list("step_size", value)))
         object.__setattr__(self, "step_size", value)
 
     @property
@@ -80,7 +80,7 @@ class Part(NamedTuple):
     targets: Float[Any, "*s q c"]  # NaN where unknown; of shared rows, of all splits
     mask: Bool[Any, "s q"]  # false in the padding
 
-    def of_split(self, split: int) -> tuple[Any, Any, Any]:
+    def split_inputs(self, split: int) -> tuple[Any, Any, Any]:
         """Return index, targets and mask of one split."""
         if self.index is None:
             return slice(None), self.targets, self.mask[split]
@@ -132,7 +132,7 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     split = as_split(split)
     if isinstance(targets, jax.Array) and not targets.is_fully_replicated:
         return _sharded(targets, split, initial)
-    checks.plain("targets", targets)
+    checks.no_masked_entries("targets", targets)
     y = checks.as_array(targets)
     if y.ndim != 2 or not np.issubdtype(y.dtype, np.floating):
         hint = ".astype(float)" if y.ndim == 2 else "jax.nn.one_hot(labels, c)"
@@ -145,7 +145,7 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     if np.isinf(y).any():
         msg = f"targets must not be infinite, and row {_first(np.isinf(y))} is"
         raise ValueError(msg)
-    checks.fits("targets", y, dtype)
+    checks.representable("targets", y, dtype)
     y = y.astype(dtype)
     train, val, test = (
         np.atleast_2d(np.asarray(checks.mask(name, part, len(y), several=True)))
@@ -202,7 +202,7 @@ def evaluate(
     return jax.vmap(metric)(scores, part.targets, part.mask)
 
 
-def judge(
+def evaluate_parts(
     problem: Problem, predictions: Float[Any, "n s c"], *, metric: MetricFn
 ) -> Float[np.ndarray, "2 s"]:
     """Return the metric of each split on its validation and its test nodes.
@@ -212,18 +212,18 @@ def judge(
         predictions: F of each split.
         metric: from ``runtime.tracing.as_static``.
     """
-    return with_nan(_evaluate_parts(problem, predictions, metric=metric))
+    return decode_nan(_evaluate_parts(problem, predictions, metric=metric))
 
 
 @tracing.Jit
 def _evaluate_parts(problem, predictions, *, metric):
     parts = (problem.val, problem.test)
-    return without_nan(
+    return encode_nan(
         jnp.stack([evaluate(metric, part, predictions) for part in parts])
     )
 
 
-def without_nan(scores: Float[Array, "..."]) -> Float[Array, "..."]:
+def encode_nan(scores: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return -inf for each NaN, a score that is undefined on purpose.
 
     Compiled functions return scores in this form, since ``jax.debug_nans`` refuses
@@ -232,8 +232,8 @@ def without_nan(scores: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
 
 
-def with_nan(scores: Any) -> Float[np.ndarray, "..."]:
-    """Return the scores on the host, NaN for each -inf of ``without_nan``."""
+def decode_nan(scores: Any) -> Float[np.ndarray, "..."]:
+    """Return the scores on the host, NaN for each -inf of ``encode_nan``."""
     scores = np.asarray(scores)
     return np.where(np.isneginf(scores), np.asarray(np.nan, scores.dtype), scores)
 
@@ -330,7 +330,7 @@ def _initial(
     if not np.isfinite(start).all():
         msg = "initial must be finite"
         raise ValueError(msg)
-    checks.fits("initial", start, dtype)
+    checks.representable("initial", start, dtype)
     return np.broadcast_to(start.astype(dtype), shape)
 
 

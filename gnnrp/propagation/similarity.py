@@ -206,4 +206,4 @@ def check_alpha(alpha: Any) -> None:
         ValueError: α is out of range.
     """
     if not isinstance(alpha, Tracer):
-        checks.inside("alpha", alpha, 0, 1)
+        checks.in_interval("alpha", alpha, 0, 1)

@@ -90,9 +90,9 @@ def total_bytes(sizes: Sizes, num_bytes: float) -> int:
     share = sizes.num_splits * sizes.num_train / max(1, sizes.num_nodes)
     entries = sizes.num_entries if share < 0.9 else 0
     selected = share * entries * (sizes.itemsize + 12)
-    return with_runtime(max(num_bytes + selected, (9 + 42 * share) * entries))
+    return add_runtime(max(num_bytes + selected, (9 + 42 * share) * entries))
 
 
-def with_runtime(num_bytes: float) -> int:
+def add_runtime(num_bytes: float) -> int:
     """Return the bytes with those of compiled code."""
     return int(num_bytes) + _RUNTIME_BYTES

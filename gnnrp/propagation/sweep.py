@@ -72,7 +72,7 @@ def powers(adjacency: LinearMap, powers: Sequence[int] = POWERS) -> dict[int, Po
     Source: App. D.1, grid of the hyperparameter search.
     """
     checks.linear_map("the adjacency", adjacency)
-    return {K: Power(adjacency, K) for K in checks.several("powers", powers)}
+    return {K: Power(adjacency, K) for K in checks.nonempty_list("powers", powers)}
 
 
 def run(
@@ -135,7 +135,7 @@ def run(
         return fault or _find_row_fault(rows, reached, grid, num_rows, len(names))
 
     with keeper(options) as saved:
-        products.state, table = saved.resumed(
+        products.state, table = saved.restore(
             like, find_fault, len(similarities)
         ) or like(0)
         rows = list(zip(*table, strict=True))
@@ -149,15 +149,15 @@ def run(
                 grid,
                 metric=metric,
                 initial=initial,
-                solver=products.with_product(power),
+                solver=products.solver_for(power),
                 selection=selection,
                 options=Options(max_bytes=options.max_bytes),
             )
             for step_size, each in zip(grid.step_sizes, trajectories, strict=True):
                 rows.extend(_rows(power, step_size, each, names))
             options.report(STAGE, done, len(similarities))
-            saved.offer(done, lambda: (products.state, _make_table(rows)))
-        saved.finish(len(similarities), lambda: (products.state, _make_table(rows)))
+            saved.save_if_due(done, lambda: (products.state, _make_table(rows)))
+        saved.save(len(similarities), lambda: (products.state, _make_table(rows)))
     table = _make_table(rows)
     return table._replace(solver=np.array(names)[table.solver])
 
@@ -219,7 +219,7 @@ class _FirstProducts:
             start = make_problem(*data).initial_residual
             self.state = (jnp.moveaxis(jnp.asarray(start), 0, 1), np.array(0))
 
-    def with_product(self, power: int) -> Solver | Auto:
+    def solver_for(self, power: int) -> Solver | Auto:
         """Return the solver, whose Krylov space begins with the first product."""
         if not self.state:
             return self._solver

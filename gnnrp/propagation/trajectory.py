@@ -147,7 +147,7 @@ def _make_trajectory(
     )
 
 
-def without_split_axis(trajectory: Trajectory) -> Trajectory:
+def drop_split_axis(trajectory: Trajectory) -> Trajectory:
     """Return the trajectory of the first split."""
     report = trajectory.report
     report = report._replace(diverged=report.diverged[0])

@@ -23,14 +23,14 @@ HALF = ".half"
 def manager(ocp: Any) -> Iterator[Any]:
     """Open orbax and hide its log lines, since errors are raised."""
     with (
-        safe_text.quiet(logging.getLogger("absl")),
+        safe_text.silence(logging.getLogger("absl")),
         ocp.Checkpointer(ocp.StandardCheckpointHandler()) as opened,
     ):
         yield opened
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def read_errors(path: Path) -> Iterator[None]:
     """Turn every error of a damaged checkpoint into one sentence.
 
     Raises:
@@ -74,7 +74,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def writing(folder: Path, t: int) -> Iterator[None]:
+def write_errors(folder: Path, t: int) -> Iterator[None]:
     """Turn orbax's errors of writing into one sentence.
 
     Raises:
@@ -96,7 +96,7 @@ def writing(folder: Path, t: int) -> Iterator[None]:
         raise OSError(msg) from error
 
 
-def plain(state: Any) -> Any:
+def leaves_by_index(state: Any) -> Any:
     """Return the leaves by index, with random keys as integers.
 
     Files store no key types.

@@ -69,7 +69,7 @@ def one_key(key: Any) -> None:
     new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     single = getattr(key, "shape", None) in ([()] if new else [(2,), (4,)])
     if not single or not (new or dtype == jnp.uint32):
-        got = checks.shown(key)
+        got = checks.format_value(key)
         msg = f"key must be one key, such as jax.random.key(0), got {got}"
         raise TypeError(msg)
 

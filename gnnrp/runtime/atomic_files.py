@@ -59,7 +59,7 @@ def write(path: Path, content: bytes | memoryview) -> None:
     # file's own name, which may be as long as the system allows.
     half = path.with_name(f".{secrets.token_hex(8)}.half")
     remove = functools.partial(half.unlink, missing_ok=True)
-    with interrupts.Held(), interrupts.cleanup(remove), write_errors(path):
+    with interrupts.Delay(), interrupts.cleanup(remove), write_errors(path):
         file = half.open("xb")
         try:
             with file:

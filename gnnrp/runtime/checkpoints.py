@@ -1,6 +1,6 @@
 """Checkpoints of long runs, written atomically by orbax and sealed.
 
-A driver offers its state between steps. ``Keeper`` saves it at intervals, and once more
+A driver passes its state between steps. ``Keeper`` saves it at intervals, and once more
 on an interrupt. The last two checkpoints are retained. A resumed run is bit-identical
 to an uninterrupted one.
 
@@ -100,13 +100,13 @@ class Keeper:
     A run writes::
 
         with Keeper(folder, settings) as keeper:
-            state = keeper.resumed(like) or start
+            state = keeper.restore(like) or start
             while ...:
                 ...
-                keeper.offer(t, lambda: state)
-            keeper.finish(t, lambda: state)
+                keeper.save_if_due(t, lambda: state)
+            keeper.save(t, lambda: state)
 
-    Within, Ctrl-C waits for the next offer, which is saved before ``KeyboardInterrupt``
+    Within, Ctrl-C waits for the next state, which is saved before ``KeyboardInterrupt``
     is raised; a second one does not wait. In a command this holds for SIGTERM too.
     """
 
@@ -135,13 +135,13 @@ class Keeper:
         self._settings, self._seconds = settings, seconds
         self._journal = journal or Journal(None)
         self._last, self._cost, self._saved = time.monotonic(), 0.0, -1
-        self._held, self._lock = interrupts.Held(), contextlib.ExitStack()
+        self._held, self._lock = interrupts.Delay(), contextlib.ExitStack()
         if self._folder is not None:
             _check_json(settings)
             prepare(self._folder)
 
     def __enter__(self) -> "Keeper":
-        """Lock the folder, and delay Ctrl-C to the next offer.
+        """Lock the folder, and delay Ctrl-C to the next state.
 
         Raises:
             OSError: another run uses the folder.
@@ -155,7 +155,7 @@ class Keeper:
         """Unlock the folder, and restore the handling of Ctrl-C.
 
         Raises:
-            KeyboardInterrupt: on Ctrl-C after the last offer.
+            KeyboardInterrupt: on Ctrl-C after the last state.
         """
         interrupted = self._folder is not None and interrupts.pending()
         self._held.release()
@@ -163,7 +163,7 @@ class Keeper:
         if kind is None and interrupted:
             raise KeyboardInterrupt(self._message())
 
-    def resumed(
+    def restore(
         self,
         like: Callable[[int], Any],
         find_fault: Callable[[int, Any], str | None] = lambda *_: None,
@@ -188,21 +188,21 @@ class Keeper:
         if bound is None:
             return None
         path = self._folder / str(self._saved)
-        with _together(path):
+        with _fail_together(path):
             state, fault = bound.state, None
             expected = bind(self._saved, state, self._settings, rows)
             if not np.array_equal(bound.digest, expected.digest):
                 fault = f"its arrays or rows are not those of step {self._saved}"
             fault = fault or find_fault(self._saved, state)
             fault = fault or self._journal.find_fault(self._saved, rows, state)
-            with _orbax.reading(path):
+            with _orbax.read_errors(path):
                 if fault:
                     atomic_files.refuse(fault)
         self._journal.restore(rows)
         return state
 
-    def offer(self, t: int, make: Callable[[], Any]) -> None:
-        """Save a state if one is due; its number t grows from one offer to the next.
+    def save_if_due(self, t: int, make: Callable[[], Any]) -> None:
+        """Save a state if one is due; its number t grows from state to state.
 
         Raises:
             KeyboardInterrupt: on Ctrl-C, after saving the state.
@@ -212,13 +212,13 @@ class Keeper:
             return
         waited = time.monotonic() - self._last
         due = waited >= max(self._seconds, _LEAST_RATIO * self._cost)
-        due, interrupted = agreed(due, interrupts.pending())
+        due, interrupted = any_process(due, interrupts.pending())
         if due or interrupted:
-            self.finish(t, make)
+            self.save(t, make)
         if interrupted:
             raise KeyboardInterrupt(self._message())
 
-    def finish(self, t: int, make: Callable[[], Any]) -> None:
+    def save(self, t: int, make: Callable[[], Any]) -> None:
         """Save a state, whether one is due or not, unless it is saved already.
 
         Raises:
@@ -253,16 +253,16 @@ def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
     error = None
     if jax.process_index() == 0:
         try:
-            stack.enter_context(folders.locked(folder))
+            stack.enter_context(folders.lock(folder))
         except OSError as refused:
             error = refused
-    (failed,) = agreed(error is not None)
+    (failed,) = any_process(error is not None)
     if failed:
         msg = f"the first process of this run could not lock {str(folder)!r}"
         raise error or BlockingIOError(msg)
 
 
-def started(folder: Path) -> bool:
+def has_run(folder: Path) -> bool:
     """Return whether a folder holds a run."""
     return latest(folder) is not None
 
@@ -270,7 +270,7 @@ def started(folder: Path) -> bool:
 def latest(folder: Path) -> int | None:
     """Return the number of the last state in a folder, None if there is none."""
     # Processes that share the folder may look before and after it is made.
-    (is_used,) = agreed(folder.is_dir() and any(folder.iterdir()))
+    (is_used,) = any_process(folder.is_dir() and any(folder.iterdir()))
     if not is_used:
         return None
     last = max(_orbax.steps(folder), default=-1)
@@ -290,7 +290,7 @@ def bind(
         settings: plain JSON.
         rows: of a journal, plain JSON too.
     """
-    leaves = [_describe(leaf) for leaf in _orbax.plain(state).values()]
+    leaves = [_describe(leaf) for leaf in _orbax.leaves_by_index(state).values()]
     # As JSON is read again, with strings as keys.
     contents = json.loads(json.dumps([t, settings, rows or [], leaves]))
     digest = bytes.fromhex(atomic_files.seal_of(contents))
@@ -318,10 +318,10 @@ def save(
     """
     import orbax.checkpoint as ocp
 
-    leaves = _orbax.plain(state)
+    leaves = _orbax.leaves_by_index(state)
     half = folder / f"{t}{_orbax.HALF}"
-    with _orbax.writing(folder, t):
-        with _together(half):
+    with _orbax.write_errors(folder, t):
+        with _fail_together(half):
             folder.mkdir(parents=True, exist_ok=True)
             if jax.process_index() == 0:
                 _orbax.remove(folder, _orbax.leftovers(folder))
@@ -334,7 +334,7 @@ def save(
         with _orbax.manager(ocp) as manager:
             manager.save(half.absolute(), args=ocp.args.StandardSave(leaves))
         described = [_describe(leaf) for leaf in leaves.values()]
-        with _together(half):
+        with _fail_together(half):
             if jax.process_index() == 0:
                 known = {"settings": settings, "rows": rows or [], "leaves": described}
                 atomic_files.seal(half, step=t, **known)
@@ -357,7 +357,7 @@ def _load(
     import orbax.checkpoint as ocp
 
     path = folder / str(last)
-    with _together(path), _orbax.reading(path):
+    with _fail_together(path), _orbax.read_errors(path):
         # Before orbax's threads meet the damage, and print tracebacks.
         manifest = atomic_files.unseal(path, step=last)
         stored_settings, rows, leaves = (
@@ -365,13 +365,13 @@ def _load(
         )
         if not (isinstance(stored_settings, dict) and isinstance(rows, list)):
             atomic_files.refuse("its manifest.json has another form")
-    with _together(path):
+    with _fail_together(path):
         _check_settings(folder, stored_settings, settings)
-    with _together(path), _orbax.reading(path):
+    with _fail_together(path), _orbax.read_errors(path):
         if most is not None and last > most:
             atomic_files.refuse(f"the run ends at {most}")
         model = like(last)
-        expected = _orbax.plain(model)
+        expected = _orbax.leaves_by_index(model)
         kinds = [leaf[:2] for leaf in leaves]
         with _orbax.manager(ocp) as manager:
             stored = manager.metadata(path.absolute())
@@ -380,11 +380,11 @@ def _load(
         stored = [[str(x.dtype), list(x.shape)] for x in stored]
         if not kinds == stored == [_describe(x)[:2] for x in expected.values()]:
             atomic_files.refuse("its arrays have other types or shapes than the run's")
-    with _orbax.reading(path), _orbax.manager(ocp) as manager:
+    with _orbax.read_errors(path), _orbax.manager(ocp) as manager:
         arrays = manager.restore(
             path.absolute(), args=ocp.args.StandardRestore(expected)
         )
-    with _together(path), _orbax.reading(path):
+    with _fail_together(path), _orbax.read_errors(path):
         if [_describe(arrays[name]) for name in expected] != leaves:
             atomic_files.refuse("its arrays are not those that were saved")
     return last, _orbax.rebuild(arrays, model), rows
@@ -399,7 +399,7 @@ def _describe(leaf: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _together(path: Path) -> Iterator[None]:
+def _fail_together(path: Path) -> Iterator[None]:
     """Fail in every process if one of them fails, so that none waits for it.
 
     Raises:
@@ -410,7 +410,7 @@ def _together(path: Path) -> Iterator[None]:
         yield
     except Exception as raised:  # of any kind: the others must know
         error = raised
-    (any_failed,) = agreed(error is not None)
+    (any_failed,) = any_process(error is not None)
     if error is not None:
         raise error
     if any_failed:
@@ -418,7 +418,7 @@ def _together(path: Path) -> Iterator[None]:
         raise ValueError(msg)
 
 
-def agreed(*flags: bool) -> list[bool]:
+def any_process(*flags: bool) -> list[bool]:
     """Return for each flag whether it is true in any process.
 
     All processes then take the same branch.
@@ -436,7 +436,7 @@ def _check_json(settings: dict[str, Any]) -> None:
         except (TypeError, ValueError) as error:
             msg = (
                 f"{name} must be plain JSON to be stored in a checkpoint, got "
-                f"{checks.shown(value)}; pass numbers or strings"
+                f"{checks.format_value(value)}; pass numbers or strings"
             )
             raise TypeError(msg) from error
 
@@ -448,7 +448,7 @@ def _check_settings(
     names = [name for name in settings if stored.get(name) != settings[name]]
     if names or stored.keys() != settings.keys():
         name = names[0] if names else sorted(stored.keys() ^ settings.keys())[0]
-        was, now = (checks.shown(each.get(name)) for each in (stored, settings))
+        was, now = (checks.format_value(each.get(name)) for each in (stored, settings))
         msg = (
             f"the checkpoints in {folder} are of another run: {name} was {was}, is "
             f"{now}; choose another folder"

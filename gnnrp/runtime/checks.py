@@ -23,7 +23,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
 _LONGEST = 80  # characters of a value in a message
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value for a message: short, on one line, without control characters.
 
     Only a part of a large container is visited.
@@ -39,7 +39,7 @@ def shown(value: Any) -> str:
 
 def _must(expected: str, name: str, value: Any, fix: str = "") -> str:
     hint = f"; {fix}" if fix else ""
-    return f"{name} must {expected}, got {shown(value)}{hint}"
+    return f"{name} must {expected}, got {format_value(value)}{hint}"
 
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
@@ -108,7 +108,7 @@ def count(
     return whole
 
 
-def inside(name: str, value: Any, low: float, high: float) -> None:
+def in_interval(name: str, value: Any, low: float, high: float) -> None:
     """Refuse a number outside the closed interval, or NaN.
 
     Raises:
@@ -130,7 +130,7 @@ def positive(name: str, value: Any) -> None:
         raise ValueError(_must("be positive and finite", name, value))
 
 
-def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
+def representable(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
     """Refuse finite numbers beyond the range of the type to which they are cast.
 
     Args:
@@ -158,7 +158,7 @@ def fits(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
         raise ValueError(msg)
 
 
-def several(name: str, values: Any) -> list[Any]:
+def nonempty_list(name: str, values: Any) -> list[Any]:
     """Return a list that is not empty.
 
     Raises:
@@ -241,7 +241,7 @@ def square(name: str, array: Any) -> None:
         raise ValueError(msg)
 
 
-def plain(name: str, values: Any) -> None:
+def no_masked_entries(name: str, values: Any) -> None:
     """Refuse arrays with entries that ``as_array`` would drop or cannot read.
 
     Raises:
@@ -288,7 +288,7 @@ def reals(name: str, values: Any) -> Any:
         ValueError: masked entries.
         TypeError: strings, objects, complex numbers, a ragged list or a sparse tensor.
     """
-    plain(name, values)
+    no_masked_entries(name, values)
     try:  # a sparse matrix would be split into its entries
         is_sparse = hasattr(values, "nnz") or hasattr(values, "nse")
         array = np.array(None) if is_sparse else as_array(values)
@@ -309,7 +309,7 @@ def content(array: np.ndarray) -> str:
     if array.dtype == object:
         for place, value in np.ndenumerate(array):
             if not _is_real(value):
-                return f"{shown(value)} in row {place[0]}"
+                return f"{format_value(value)} in row {place[0]}"
     return str(array.dtype)
 
 
@@ -330,7 +330,7 @@ def mask(name: str, values: Any, num_nodes: int, *, several: bool = False) -> An
         TypeError: not boolean.
         ValueError: of another shape, or with masked entries.
     """
-    plain(name, values)
+    no_masked_entries(name, values)
     of_numpy = isinstance(getattr(values, "dtype", None), np.dtype)  # and of JAX
     # A series of pandas would be indexed by its labels.
     is_array = of_numpy and not hasattr(values, "to_numpy")
@@ -368,7 +368,7 @@ def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
     Raises:
         ValueError: a mask, an id out of range, or masked entries.
     """
-    plain(name, nodes)
+    no_masked_entries(name, nodes)
     array = as_array(nodes)
     ids(name, array)
     outside = (array < 0) | (array >= num_nodes) if array.size else np.zeros(0, bool)
@@ -388,7 +388,7 @@ def labels(name: str, values: Any, num_nodes: int | None = None) -> np.ndarray:
         TypeError: not whole numbers.
         ValueError: not one for each node, or masked entries.
     """
-    plain(name, values)
+    no_masked_entries(name, values)
     array = as_array(values)
     shape(name, array, (array.size if num_nodes is None else num_nodes,))
     if array.dtype.kind not in "iu" and array.size:

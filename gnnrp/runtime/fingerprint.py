@@ -74,7 +74,7 @@ def identify(
                 raise TypeError(msg) from None
             identity[name] = {"named": metadata[name]}
         else:
-            if name in metadata and not _is_plain(value):
+            if name in metadata and not _is_value(value):
                 identity[name] = {
                     "named": metadata[name],
                     "fingerprint": identity[name],
@@ -100,7 +100,7 @@ def fingerprint(value: Any, *, contents: bool = True) -> Any:
             script and objects with hidden attributes.
     """
     again = functools.partial(fingerprint, contents=contents)
-    if _is_plain(value):
+    if _is_value(value):
         return value
     if isinstance(value, Structure):
         return fingerprint(value.tree, contents=False)
@@ -178,7 +178,7 @@ def _hash(words: jax.Array) -> jax.Array:
     return words ^ (words >> np.uint32(16))
 
 
-def _is_plain(value: Any) -> bool:
+def _is_value(value: Any) -> bool:
     return value is None or type(value) in {bool, int, float, str}
 
 

@@ -22,7 +22,7 @@ _LOCK, _PART = ".lock", ".part"
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Lock a folder for a block; refuse one that another process or thread has locked.
 
     The lock (flock) ends with its process. NFS of Linux shares it between machines,

@@ -47,7 +47,7 @@ def install() -> None:
             signal.signal(number, _end)
 
 
-class Held:
+class Delay:
     """Delay Ctrl-C, and SIGTERM in a command, until the end of a block.
 
     A second signal acts at once; in a command, only ``PATIENCE`` seconds after the
@@ -59,7 +59,7 @@ class Held:
         """Replace no handler yet."""
         self._replaced = False
 
-    def __enter__(self) -> "Held":
+    def __enter__(self) -> "Delay":
         """Replace the handlers, unless an outer block has."""
         global _pending
         if threading.current_thread() is threading.main_thread():

@@ -13,7 +13,7 @@ MAX_BYTES = 2**25  # of a JSON file
 
 def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
     """Format a record as JSON that every parser accepts: NaN and infinity are null."""
-    return json.dumps(_plain(record), indent=indent, allow_nan=False)
+    return json.dumps(_as_json(record), indent=indent, allow_nan=False)
 
 
 def load(path: Path) -> Any:
@@ -32,11 +32,11 @@ def load(path: Path) -> Any:
     return json.loads(text)
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): _as_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [_as_json(v) for v in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not np.isfinite(value):

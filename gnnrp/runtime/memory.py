@@ -56,7 +56,7 @@ def parse(text: str) -> int:
     return size
 
 
-def said(num_bytes: int) -> str:
+def format_bytes(num_bytes: int) -> str:
     """Format a size, as in "1.4 GB"."""
     name, unit = ("GB", 1e9) if num_bytes >= 1e8 else ("MB", 1e6)
     return f"{max(0, num_bytes) / unit:,.1f} {name}"
@@ -76,7 +76,7 @@ def room(max_bytes: int | None = None) -> Room:
         msg = f"max_bytes must be a number, got {max_bytes!r}; see memory.parse"
         raise TypeError(msg)
     stats = jax.local_devices()[0].memory_stats() or {}  # none of a CPU
-    on_host = held()
+    on_host = process_bytes()
     limits = [(size, on_host, source) for size, source in _limits_of_host()]
     if "bytes_limit" in stats:
         limits.append((stats["bytes_limit"], stats["bytes_in_use"], "of the device"))
@@ -106,7 +106,7 @@ def room_on_host(max_bytes: int | None = None) -> Room:
         max_bytes = checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
         limits.insert(0, (max_bytes, "allowed"))
     limit, source = min(limits, key=lambda each: each[0], default=(_UNKNOWN, "unknown"))
-    return Room(max(0, limit - held()), limit, source)
+    return Room(max(0, limit - process_bytes()), limit, source)
 
 
 def _limits_of_host() -> list[tuple[int, str]]:
@@ -115,11 +115,11 @@ def _limits_of_host() -> list[tuple[int, str]]:
     return [(size, source) for size, source in limits if size is not None]
 
 
-def told(needed: int, room: Room) -> str:
+def compare(needed: int, room: Room) -> str:
     """Compare needed and free memory, as the middle of a sentence."""
     return (
-        f"takes about {said(needed)} and {said(room.left)} are left of the "
-        f"{said(room.limit)} {room.source}"
+        f"takes about {format_bytes(needed)} and {format_bytes(room.left)} are left "
+        f"of the {format_bytes(room.limit)} {room.source}"
     )
 
 
@@ -136,11 +136,11 @@ def check(what: str, needed: int, room: Room, instead: str) -> None:
         ValueError: it does not fit.
     """
     if needed > room.left:
-        msg = f"{what} {told(needed, room)}; {instead}"
+        msg = f"{what} {compare(needed, room)}; {instead}"
         raise ValueError(msg)
 
 
-def held() -> int:
+def process_bytes() -> int:
     """Return the bytes this process holds; 0 if they are unknown."""
     lines = _lines(Path("/proc/self/status"))
     return next((1024 * int(x.split()[1]) for x in lines if x.startswith("VmRSS")), 0)

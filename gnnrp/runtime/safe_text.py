@@ -54,7 +54,7 @@ _LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
-def quiet(logger: logging.Logger, level: int = logging.CRITICAL) -> Iterator[None]:
+def silence(logger: logging.Logger, level: int = logging.CRITICAL) -> Iterator[None]:
     """Hide the records of a logger below a level.
 
     The level of the logger does not change: two threads that change and restore it

@@ -56,7 +56,7 @@ def show(text: str) -> None:
         _output.append(text)
         return
     # All or nothing, also when a signal comes in between.
-    with interrupts.Held(), printing():
+    with interrupts.Delay(), output_errors():
         print(safe_text.escape(text))
 
 
@@ -84,7 +84,7 @@ def buffered_output() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def printing() -> Iterator[None]:
+def output_errors() -> Iterator[None]:
     """Turn output errors into one sentence; ignore a reader that has closed the pipe.
 
     Raises:

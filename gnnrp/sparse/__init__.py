@@ -6,10 +6,10 @@ from gnnrp.sparse.matrix import (
     from_csr,
     is_symmetric,
     matmul,
-    on_support,
     pad_to_power_of_two,
     prepare,
     propagate,
+    select_columns,
     to_csr,
     to_scipy,
 )
@@ -20,10 +20,10 @@ __all__ = [
     "from_csr",
     "is_symmetric",
     "matmul",
-    "on_support",
     "pad_to_power_of_two",
     "prepare",
     "propagate",
+    "select_columns",
     "to_csr",
     "to_scipy",
 ]

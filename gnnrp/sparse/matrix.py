@@ -86,7 +86,9 @@ def prepare(
         row = np.searchsorted(csr.indptr, np.argmin(np.isfinite(csr.data)), "right") - 1
         msg = f"the entries must be finite, and row {row} has one that is not"
         raise ValueError(msg)
-    checks.fits("the entries", csr.data, jax.dtypes.canonicalize_dtype(csr.dtype))
+    checks.representable(
+        "the entries", csr.data, jax.dtypes.canonicalize_dtype(csr.dtype)
+    )
     order = None
     if _same_pattern(csr, csr.tocsc()):
         order = ordering.locality_order(csr, reorder, backend)
@@ -154,7 +156,7 @@ def pad_to_power_of_two(csr: scipy.sparse.csr_array, shape: tuple[int, int]) -> 
     return _from_sorted(padded, None, backend)
 
 
-def on_support(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
+def select_columns(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
     """Return A without the columns outside a set of nodes, in A's order of nodes.
 
     Products with vectors that vanish outside the set are those of A. A few zeros are

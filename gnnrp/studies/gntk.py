@@ -43,7 +43,7 @@ class GNTKSettings:
 
     def __post_init__(self) -> None:
         """Validate all settings."""
-        for depth in checks.several("depths", self.depths):
+        for depth in checks.nonempty_list("depths", self.depths):
             checks.count("depth", depth, 1, 1000)
         activations.by_name(self.activation)
         checks.one_of("bias", self.bias, gntk.BIASES)
@@ -168,10 +168,10 @@ def _features(dataset: Dataset) -> Any:
     """Return the features as a network reads them; None if they are one-hot."""
     if dataset.features is None:
         return None
-    x = features.as_float(features.checked(dataset.features), jnp.zeros(0).dtype)
+    x = features.as_float(features.validate(dataset.features), jnp.zeros(0).dtype)
     preset = presets.SETTINGS.get(dataset.name)
     if preset is not None and preset.row_normalize:
-        x = features.row_normalized(x)
+        x = features.normalize_rows(x)
     return x
 
 
@@ -320,6 +320,6 @@ def _alignments(
     far = alignment.Operator(similarity.Power(matrix, 2 * depth), len(theta))
     values = {"graph": _alignment(theta, far)}
     if dataset.labels.ndim == 1:
-        ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
+        ideal = alignment.label_kernel(dataset.labels, dataset.num_classes)
         values["labels"] = _alignment(theta, ideal)
     return {name: round(float(value), 6) for name, value in values.items()}

@@ -69,8 +69,8 @@ class NTKSettings:
         checks.count("num_steps", self.num_steps, 1, training.MAX_STEPS)
         checks.count("width", self.width, 1)
         checks.count("depth", self.depth, 1, structured.DEEPEST)
-        checks.inside("momentum", self.momentum, 0, 1)
-        checks.inside("weight_decay", self.weight_decay, 0, 1)
+        checks.in_interval("momentum", self.momentum, 0, 1)
+        checks.in_interval("weight_decay", self.weight_decay, 0, 1)
         checks.count("seed", self.seed, 0)
         checks.count("every", self.every, 1)
         checks.count("num_graphs", self.num_graphs, 2, 1000)
@@ -174,7 +174,7 @@ def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
     if x is None:
         x = scipy.sparse.eye_array(dataset.num_nodes, format="csr")
     else:
-        x = features.row_normalized(x) if row_normalize else features.checked(x)
+        x = features.normalize_rows(x) if row_normalize else features.validate(x)
     dtype = jnp.zeros(0).dtype
     if scipy.sparse.issparse(x):
         if x.nnz < DENSE * x.shape[0] * x.shape[1]:
@@ -227,7 +227,7 @@ def _set_up(
         manner=settings.manner,
         hold=hold,
     )
-    ideal = alignment.from_labels(dataset.labels, dataset.num_classes)
+    ideal = alignment.label_kernel(dataset.labels, dataset.num_classes)
     splits = {
         name: jnp.asarray(np.atleast_2d(mask)[0])
         for name, mask in dataset.splits._asdict().items()

@@ -60,7 +60,7 @@ class RPSettings:
         """Validate the settings."""
         checks.positive("step_size", self.step_size)
         checks.count("power", self.power, 0, MAX_HOPS)
-        checks.inside("alpha", self.alpha, 0, 1)
+        checks.in_interval("alpha", self.alpha, 0, 1)
         checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
         checks.positive("gamma", self.gamma)
         if self.kernel is not None:

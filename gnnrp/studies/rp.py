@@ -168,7 +168,7 @@ def _checked_features(x: Any, settings: RPSettings, room: memory.Room) -> Any:
     """
     if settings.kernel is None:
         return None
-    x = features.checked(x)
+    x = features.validate(x)
     features.check_memory(x, settings.kernel, room)
     return x
 
@@ -196,7 +196,7 @@ def _similarity(
         )
         raise ValueError(msg)
     if settings.row_normalize:
-        x = features.row_normalized(x)
+        x = features.normalize_rows(x)
     form, reason = _kernel_form(x, settings, num_train, room)
     name, gamma = settings.kernel, settings.gamma
     if form == "distinct":
@@ -222,13 +222,15 @@ def _kernel_form(
         )
         if needed <= room.left:
             return "distinct", f"of {num_rows:,} distinct rows"
-        lacking = f"; {memory.LACK} not distinct rows: it {memory.told(needed, room)}"
+        lacking = (
+            f"; {memory.LACK} not distinct rows: it {memory.compare(needed, room)}"
+        )
     many_products = settings.loss != "squared" or num_train > exact.MAX_TRAIN
     if many_products and num_nodes**2 * itemsize <= DENSE_BYTES:
         needed = features.matrix_bytes(num_nodes, itemsize=itemsize)
         if needed <= room.left / 2:  # the other half is for the run
             return "dense", "held densely, for many products"
-        lacking = f"; {memory.LACK} not held densely: it {memory.told(needed, room)}"
+        lacking = f"; {memory.LACK} not held densely: it {memory.compare(needed, room)}"
     return "blocks", f"in row blocks at each product{lacking}"
 
 

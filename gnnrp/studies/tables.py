@@ -17,7 +17,7 @@ _NAMES = {
 _UNITS = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
 
 
-def of_run(record: dict[str, Any]) -> str:
+def run_table(record: dict[str, Any]) -> str:
     """Return the scores of RP, its baselines and the published run."""
     num_splits = len(record["splits"])
     name = _NAMES["generalized rp" if record["settings"]["kernel"] else "rp"]
@@ -52,7 +52,7 @@ def of_run(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def of_depths(record: dict[str, Any]) -> str:
+def depth_table(record: dict[str, Any]) -> str:
     """Return the scores of wide networks of each depth, RP and its baselines."""
     unit = _UNITS[record["metric"]]
     lines = [
@@ -76,7 +76,7 @@ def of_depths(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def of_tracking(record: dict[str, Any]) -> str:
+def tracking_table(record: dict[str, Any]) -> str:
     """Return the kernel before and after training, and the paper's findings."""
     rows, settings = record["rows"], record["settings"]
     lines = [
@@ -148,7 +148,7 @@ def growth(report: dict[str, Any]) -> str | None:
     )
 
 
-def of_datasets(rows: list[dict[str, Any]]) -> str:
+def dataset_table(rows: list[dict[str, Any]]) -> str:
     """Return the table of rows from ``dataset_row``."""
     lines = [
         f"{'dataset':16}{'n':>10}{'e':>12}{'d':>7}{'c':>5}{'homophily':>11}  where"

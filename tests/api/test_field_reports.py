@@ -203,7 +203,7 @@ def test_kind_15_blocks_of_the_kernel_of_a_large_graph_need_no_square_array():
 
 
 def test_kind_17_the_centered_alignment_of_one_class_is_nan_with_a_warning():
-    labels = alignment.from_labels(np.zeros(6, int), 1)
+    labels = alignment.label_kernel(np.zeros(6, int), 1)
     kernel = np.eye(6)
     with pytest.warns(RuntimeWarning, match="the second kernel is zero when centered"):
         assert jnp.isnan(alignment.alignment(kernel, labels, centered=True))

@@ -215,8 +215,8 @@ class Series(np.ndarray):
 
 def test_masks_in_a_series_are_read_by_place():
     support = ENDS.copy().view(Series)
-    found = sparse.on_support(sparse.prepare(A), support)
-    expected = sparse.on_support(sparse.prepare(A), ENDS)
+    found = sparse.select_columns(sparse.prepare(A), support)
+    expected = sparse.select_columns(sparse.prepare(A), ENDS)
     np.testing.assert_array_equal(found.data, expected.data)
 
 

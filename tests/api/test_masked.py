@@ -36,7 +36,7 @@ from gnnrp.types import Split
 NET = gnn.MLP(2, depth=1)
 DATA = training.Data(X, M, Y, ENDS)
 SBM = sbm.generate(num_blocks=2, block_size=4, train_per_class=1, num_val=2, num_test=2)
-LAYOUT = partitioning.balanced(A, 1)
+LAYOUT = partitioning.balance(A, 1)
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("nodes",))
 
 
@@ -134,7 +134,7 @@ MASKED = {
     ),
     "labels": lambda: homophily.by_edges(A, masked(FULL)),
     "labels of a level": lambda: homophily.level(A, masked(FULL)),
-    "labels of a kernel": lambda: alignment.from_labels(masked(FULL), 2),
+    "labels of a kernel": lambda: alignment.label_kernel(masked(FULL), 2),
     "targets of a kernel": lambda: alignment.ideal_kernel(masked(Y)),
     "labels of splits": lambda: splits.random(masked(FULL), 1),
     "labels of a data set": lambda: datasets.targets(
@@ -146,14 +146,14 @@ MASKED = {
     "edges of statistics": lambda: datasets.statistics(
         SBM._replace(edges=masked(np.array([[0, 1], [1, 2]])))
     ),
-    "features of a data set": lambda: features.row_normalized(masked(X)),
+    "features of a data set": lambda: features.normalize_rows(masked(X)),
     "parts": lambda: partitioning.from_parts(masked(FULL), 2),
     "parts of shards": lambda: shards.write(
         "nowhere", SBM, 2, part=masked(np.arange(8) % 2)
     ),
     "shared rows": lambda: sharded.spread(LAYOUT, masked(X), MESH),
     "right side": lambda: sparse.matmul(M, masked(X)),
-    "support": lambda: sparse.on_support(M, masked(ENDS)),
+    "support": lambda: sparse.select_columns(M, masked(ENDS)),
     "seen nodes": lambda: inductive.submatrix(A, masked(np.array([0, 1]))),
     "rows of a kernel": lambda: exact.factorize(masked(np.eye(6)), np.arange(6)),
 }

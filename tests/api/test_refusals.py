@@ -48,7 +48,7 @@ NET = gnn.GCN(C, width=4)
 RULE = training.Rule(NET, objectives.sgd(0.1))
 DATA = training.Data(X, M, jnp.asarray(Y), jnp.asarray(PARTS.train))
 FACTORS = exact.factorize(np.eye(4), NODE[:4])
-LAYOUT = partitioning.balanced(A, 1)
+LAYOUT = partitioning.balance(A, 1)
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("nodes",))
 LAYERS = [structured.Layer(jnp.ones((4, C)), None, jnp.asarray(1.0), jnp.asarray(1.0))]
 SBM = sbm.generate(num_blocks=2, block_size=4, train_per_class=1, num_val=2, num_test=2)
@@ -125,17 +125,17 @@ COUNTS = {  # a whole number each
     "seed of splits": lambda x: splits.random(LABELS, 1, seed=x),
     "splits": lambda x: splits.random(LABELS, x),
     "nodes of a split": lambda x: splits.public(x, [], [], []),
-    "split": lambda x: datasets.with_split(SBM, x),
+    "split": lambda x: datasets.select_split(SBM, x),
     "steps of a run": lambda x: run(num_steps=x),
     "powers of a sweep": lambda x: swept(powers=[x]),
     "hops": lambda x: sparse.propagate(M, lambda new, *_: new, jnp.ones(N), x),
     "products": lambda x: label.limit(M, Y, alpha=0.5, max_iterations=x),
     "columns": lambda x: linear_maps.columns(S, [0], x),
-    "parts": lambda x: partitioning.balanced(A, x),
+    "parts": lambda x: partitioning.balance(A, x),
     "depth": lambda x: gntk.gcn(M, GRAM, gntk.Network(x)),
     "hops of a kernel": lambda x: closed_forms.linear(M, GRAM, num_hops=x),
     "nodes of a kernel": lambda x: closed_forms.decoupled(M, x, num_hops=1, depth=2),
-    "classes": lambda x: alignment.from_labels(LABELS, x),
+    "classes": lambda x: alignment.label_kernel(LABELS, x),
     "landmarks": lambda x: low_rank.nystrom(X, num_landmarks=x, key=KEY),
     "size of an estimate": lambda x: stochastic.trace(M, x, KEY),
     "steps of training": lambda x: trained(num_steps=x),
@@ -221,8 +221,12 @@ ROWS = [
         TypeError,
         ["update_fn", "None"],
     ),
-    (lambda: sparse.on_support(A, PARTS.train), TypeError, ["BCOO", "sparse.prepare"]),
-    (lambda: sparse.on_support(M, [0, 1]), TypeError, ["boolean", "np.isin"]),
+    (
+        lambda: sparse.select_columns(A, PARTS.train),
+        TypeError,
+        ["BCOO", "sparse.prepare"],
+    ),
+    (lambda: sparse.select_columns(M, [0, 1]), TypeError, ["boolean", "np.isin"]),
     # Metrics
     (lambda: score(targets=LABELS), ValueError, ["(12, 3) and (12,)", "one_hot"]),
     (lambda: score(targets=Y[:, :2]), ValueError, ["(12, 3) and (12, 2)"]),
@@ -327,9 +331,9 @@ ROWS = [
         [REALS, "complex128"],
     ),
     # Parts
-    (lambda: partitioning.balanced(EYE[:3], 2), ValueError, ["square", "(3, 12)"]),
+    (lambda: partitioning.balance(EYE[:3], 2), ValueError, ["square", "(3, 12)"]),
     (lambda: partitioning.from_parts([0.5, 1], 2), TypeError, ["float64"]),
-    (lambda: partitioning.halos(A, None), TypeError, ["partitioning.balanced"]),
+    (lambda: partitioning.halos(A, None), TypeError, ["partitioning.balance"]),
     (lambda: sharded.prepare(A, LAYOUT, None), TypeError, ["Mesh(jax.devices()"]),
     (lambda: sharded.spread(LAYOUT, np.ones(3), MESH), ValueError, ["12 nodes", "[3]"]),
     (lambda: sharded.spread(LAYOUT, X, MESH, axis=5), ValueError, ["axis", "5"]),
@@ -363,9 +367,13 @@ ROWS = [
         [MAP],
     ),
     (lambda: alignment.ideal_kernel(LABELS), ValueError, ["(12,)", "from_labels"]),
-    (lambda: alignment.from_labels(LABELS, 2), ValueError, ["label", "got 2"]),
-    (lambda: alignment.from_labels(LABELS * 1.0, C), TypeError, ["class ids", "float"]),
-    (lambda: alignment.from_labels(Y, C), ValueError, ["(12, 3)"]),
+    (lambda: alignment.label_kernel(LABELS, 2), ValueError, ["label", "got 2"]),
+    (
+        lambda: alignment.label_kernel(LABELS * 1.0, C),
+        TypeError,
+        ["class ids", "float"],
+    ),
+    (lambda: alignment.label_kernel(Y, C), ValueError, ["(12, 3)"]),
     (lambda: homophily.level(A, LABELS.astype(str)), TypeError, ["return_inverse"]),
     (lambda: homophily.by_edges(None, LABELS), TypeError, ["NoneType", "csr_array"]),
     (lambda: homophily.by_nodes(A, LABELS[:3]), ValueError, ["(12,)", "(3,)"]),
@@ -421,7 +429,7 @@ ROWS = [
     (lambda: inductive.submatrix(A, [99]), ValueError, ["node 99", "12 nodes"]),
     (lambda: inductive.submatrix(A, PARTS.train), ValueError, ["np.flatnonzero"]),
     (
-        lambda: inductive.across(None, GRAM, [0], train=M, test=M),
+        lambda: inductive.between(None, GRAM, [0], train=M, test=M),
         TypeError,
         ["kernel_fn", "gntk.gcn"],
     ),

@@ -38,7 +38,7 @@ X = jnp.arange(4.0)
 
 
 def test_entries_stand_in_one_folder_a_cpu_and_the_settings_are_restored(cache):
-    with compilation_cache.enabled():
+    with compilation_cache.use():
         assert jax.config.jax_persistent_cache_min_compile_time_secs == 0
         assert compiled() == pytest.approx(4)
     (folder,) = cache.iterdir()
@@ -50,7 +50,7 @@ def test_entries_stand_in_one_folder_a_cpu_and_the_settings_are_restored(cache):
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "folder"])
 def test_a_damaged_entry_is_compiled_again_without_a_word(damage):
-    with compilation_cache.enabled():
+    with compilation_cache.use():
         compiled()
     for path in compilation_cache.folder().glob("*-cache"):
         content = bytearray(path.read_bytes())
@@ -63,7 +63,7 @@ def test_a_damaged_entry_is_compiled_again_without_a_word(damage):
         path.write_bytes({"cut": content[:-9], "empty": b""}.get(damage, content))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with compilation_cache.enabled():
+        with compilation_cache.use():
             assert compiled() == pytest.approx(4)
 
 
@@ -74,12 +74,12 @@ def test_without_a_folder_that_can_be_written_nothing_is_cached(
     (tmp_path / "file").write_text("")
     place = place if place == "off" else str(tmp_path / place)
     monkeypatch.setenv(compilation_cache.VARIABLE, place)
-    with compilation_cache.enabled():
+    with compilation_cache.use():
         assert jax.config.jax_compilation_cache_dir is None
         assert compiled() == pytest.approx(4)
 
 
 def test_the_cache_of_the_caller_is_left_alone(tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
-    with compilation_cache.enabled():
+    with compilation_cache.use():
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")

@@ -150,12 +150,12 @@ def test_one_split_may_be_taken(tmp_path):
     miniatures.heterophilous(tmp_path / "tolokers")
     data = datasets.load("tolokers", tmp_path)
     assert len(data.splits.train) == 10
-    one = datasets.with_split(data, 3)
+    one = datasets.select_split(data, 3)
     for part, whole in zip(one.splits, data.splits, strict=True):
         np.testing.assert_array_equal(part, whole[3:4])
     for absent in (-1, 10):
         with pytest.raises(ValueError, match="split must be at"):
-            datasets.with_split(data, absent)
+            datasets.select_split(data, absent)
 
 
 @pytest.mark.parametrize("label", [-1, 5])

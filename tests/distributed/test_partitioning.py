@@ -25,7 +25,7 @@ def test_nodes_stand_in_their_part_in_their_order(seed):
 
 def test_the_parts_of_ranges_give_the_layout_of_the_ranges():
     csr = scipy.sparse.random_array((30, 30), density=0.2, rng=0, format="csr")
-    balanced = partitioning.balanced(csr, 4, reorder=False)
+    balanced = partitioning.balance(csr, 4, reorder=False)
     found = partitioning.from_parts(balanced.place // balanced.rows, 4)
     assert found[1:] == balanced[1:]
     np.testing.assert_array_equal(found.place, balanced.place)
@@ -76,5 +76,5 @@ def test_a_stored_zero_is_no_neighbor_that_a_part_lacks():
     zeros.data[:] = 0  # a hub without edges weighs no more than others
     empty = scipy.sparse.csr_array((4, 4))
     for matrix in (zeros, empty):
-        found = partitioning.balanced(matrix, 2, reorder=False)
+        found = partitioning.balance(matrix, 2, reorder=False)
         assert found.place.tolist() == [0, 1, 2, 3]

@@ -382,7 +382,7 @@ def test_every_layout_of_a_graph_passes_its_own_checks(data, tmp_path):
 
 def test_both_sides_of_a_border_have_one_digest_only_if_it_is_symmetric(data):
     csr = graph.normalized_adjacency(data.edges, data.num_nodes)
-    layout = partitioning.balanced(csr, 3)
+    layout = partitioning.balance(csr, 3)
     for exchange in ("halo", "gather"):
         made, rounds = sharded.blocks(csr, layout, exchange=exchange)
         found = [

@@ -33,7 +33,7 @@ apply = jax.jit(lambda m, v: m(v))
 slope = jax.jit(jax.grad(lambda v, m: jnp.sum(jnp.sin(m(v)))))
 for name, A in matrices.items():
     x = rng.standard_normal((A.shape[0], 3))
-    layout = partitioning.balanced(A, 4, reorder=False)
+    layout = partitioning.balance(A, 4, reorder=False)
     for exchange in sharded.EXCHANGES:
         m = sharded.prepare(A, layout, mesh, exchange=exchange)
         v = sharded.spread(layout, x, mesh)
@@ -51,7 +51,7 @@ for name, A in matrices.items():
 
 data = sbm.generate(0, block_size=60, num_val=50, num_test=100)
 A = graph.normalized_adjacency(data.edges, data.num_nodes)
-layout = partitioning.balanced(A, 4)
+layout = partitioning.balance(A, 4)
 m = sharded.prepare(A, layout, mesh)
 rolled = [np.stack([np.roll(mask[0], 7 * i) for i in range(3)]) for mask in data.splits]
 split = Split(*rolled)
@@ -161,7 +161,7 @@ def ring(num_nodes=12):
 def test_parts_hold_about_as_many_entries():
     data = datasets.load("sbm")
     csr = sparse.to_scipy(graph.normalized_adjacency(data.edges, data.num_nodes))
-    layout = partitioning.balanced(csr, 7)
+    layout = partitioning.balance(csr, 7)
     assert len(set(layout.place.tolist())) == data.num_nodes
     assert layout.place.max() < layout.parts * layout.rows
     entries = np.zeros(7)
@@ -172,7 +172,7 @@ def test_parts_hold_about_as_many_entries():
 
 def test_a_part_lacks_what_its_entries_name_and_others_hold():
     csr = ring()
-    layout = partitioning.balanced(csr, 3, reorder=False)
+    layout = partitioning.balance(csr, 3, reorder=False)
     assert layout == (pytest.approx(np.arange(12)), 4, 3)
     needed, rounds = partitioning.halos(csr, layout)
     found = [[rows.tolist() for rows in each] for each in needed]
@@ -222,7 +222,7 @@ def test_an_order_that_brings_neighbors_together_makes_borders_small():
     csr = ring(200)[shuffled][:, shuffled]
     received = {
         reorder: partitioning.halos(
-            csr, partitioning.balanced(csr, 4, reorder=reorder)
+            csr, partitioning.balance(csr, 4, reorder=reorder)
         ).received
         for reorder in (True, False)
     }
@@ -233,14 +233,14 @@ def test_an_order_that_brings_neighbors_together_makes_borders_small():
 def test_a_row_that_outweighs_all_others_leaves_one_for_each_part(parts):
     dense = np.zeros((6, 6))
     dense[0] = 1
-    layout = partitioning.balanced(scipy.sparse.csr_array(dense), parts, reorder=False)
+    layout = partitioning.balance(scipy.sparse.csr_array(dense), parts, reorder=False)
     assert set(layout.place // layout.rows) == set(range(parts))
 
 
 def test_one_device_is_a_mesh_too():
     csr = ring()
     mesh = jax.make_mesh((1,), ("nodes",))
-    layout = partitioning.balanced(csr, 1)
+    layout = partitioning.balance(csr, 1)
     x = np.random.default_rng(0).standard_normal((12, 2))
     matrix = sharded.prepare(csr, layout, mesh)
     found = sharded.gather(layout, matrix(sharded.spread(layout, x, mesh)))
@@ -250,11 +250,11 @@ def test_one_device_is_a_mesh_too():
 def test_what_does_not_fit_is_refused():
     csr = ring()
     mesh = jax.make_mesh((1,), ("nodes",))
-    layout = partitioning.balanced(csr, 1)
+    layout = partitioning.balance(csr, 1)
     with pytest.raises(ValueError, match="parts must be at most 12, got 13"):
-        partitioning.balanced(csr, 13)
+        partitioning.balance(csr, 13)
     with pytest.raises(ValueError, match="one axis of 3 devices, one for each"):
-        sharded.prepare(csr, partitioning.balanced(csr, 3), mesh)
+        sharded.prepare(csr, partitioning.balance(csr, 3), mesh)
     with pytest.raises(ValueError, match="exchange must be one of auto, halo, gather"):
         sharded.prepare(csr, layout, mesh, exchange="hallo")
     with pytest.raises(ValueError, match="layout has 12 nodes, the matrix shape"):

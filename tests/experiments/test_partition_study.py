@@ -98,7 +98,7 @@ def test_the_exchange_is_the_one_that_prepare_takes(nodes):
     matrix = sharded.prepare(csr, layout, jax.make_mesh((1,), ("nodes",)))
     taken = "gather" if matrix.send is None else "halo"
     assert halo_costs.volume(csr, layout).exchange == taken
-    three = partitioning.balanced(ring(), 3, reorder=False)
+    three = partitioning.balance(ring(), 3, reorder=False)
     found = halo_costs.volume(ring(), three)
     assert found.exchange == "halo"
     assert (found.halo, found.padded, found.gather, found.moved) == (6, 6, 24, 6)
@@ -215,7 +215,7 @@ def test_settings_that_make_no_sense_are_refused(change, message):
 
 
 def test_a_process_that_fails_is_told_of(graph):
-    layout = partitioning.balanced(graph, 2)
+    layout = partitioning.balance(graph, 2)
     with pytest.raises(ChildProcessError, match="exchange must be one of"):
         two_processes.measure(graph, layout, "hallo", 3, 1)
 

@@ -361,7 +361,7 @@ def measure(name: str) -> dict[str, float]:
         ctypes.CDLL(None).malloc_trim(0)  # would not be measured
     with contextlib.suppress(OSError):  # else the peak so far must be exceeded
         Path("/proc/self/clear_refs").write_text("5")
-    before, began = memory.held(), time.perf_counter()
+    before, began = memory.process_bytes(), time.perf_counter()
     found = case.run()
     return {
         "measured": memory.peak() - before,

@@ -136,7 +136,7 @@ class Resume(NamedTuple):
 
     def __call__(self) -> Any:
         keeper = checkpoints.Keeper(self.folder, *self.made)
-        return keeper.resumed(*self.asked)
+        return keeper.restore(*self.asked)
 
 
 @functools.cache
@@ -599,6 +599,6 @@ def test_a_kill_before_the_seal_leaves_no_checkpoint(place, tmp_path, monkeypatc
     assert (tmp_path / "2.half").exists()
     assert _orbax.steps(tmp_path) == [1]
     keeper = checkpoints.Keeper(tmp_path, {})
-    np.testing.assert_array_equal(keeper.resumed(lambda _: np.zeros(3)), np.ones(3))
+    np.testing.assert_array_equal(keeper.restore(lambda _: np.zeros(3)), np.ones(3))
     save(3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3"]

@@ -456,7 +456,7 @@ def fuzz_checkpoint(folder, num_examples):
     files = files_of(folder)
 
     def read(folder):
-        return checkpoints.Keeper(folder, {"width": 3}).resumed(lambda _: like)
+        return checkpoints.Keeper(folder, {"width": 3}).restore(lambda _: like)
 
     @fuzzing(num_examples)
     @hypothesis.given(choices=strategies.data())

@@ -394,7 +394,7 @@ def test_files_that_do_not_fit_are_refused_by_name(layout, tmp_path):
 
 
 def test_a_table_is_refused_where_it_outgrows_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "held", lambda: 0)
+    monkeypatch.setattr(memory, "process_bytes", lambda: 0)
     miniatures.roman_empire_csv(tmp_path)
     with (tmp_path / "edges.csv").open("ab") as file:
         file.write(b"1,2\n" * 2_000_000)
@@ -424,7 +424,7 @@ def test_the_command_compares_files_with_its_limit(tmp_path, capsys):
 
 
 def test_an_adjacency_that_does_not_fit_is_refused_before_it_is_built(monkeypatch):
-    monkeypatch.setattr(memory, "held", lambda: 0)
+    monkeypatch.setattr(memory, "process_bytes", lambda: 0)
     data = sbm.generate(1, block_size=40, train_per_class=5, num_val=50, num_test=80)
     data = data._replace(edges=np.tile(data.edges, 100))
     with pytest.raises(

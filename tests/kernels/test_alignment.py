@@ -112,7 +112,7 @@ def test_a_heterophilic_bipartite_graph_aligns_negatively():
 
 def test_nodes_of_unknown_label_align_with_nothing():
     labels = np.array([0, 1, -1, 1])
-    ideal = alignment.from_labels(labels, 2)
+    ideal = alignment.label_kernel(labels, 2)
     expected = (labels[:, None] == labels) & (labels >= 0)
     np.testing.assert_array_equal(ideal.phi @ ideal.phi.T, expected)
 

@@ -131,8 +131,8 @@ def test_ctrl_c_waits_for_the_end_of_the_outermost_block():
     reached = []
 
     def work():
-        with interrupts.Held():
-            with interrupts.Held():
+        with interrupts.Delay():
+            with interrupts.Delay():
                 os.kill(os.getpid(), signal.SIGINT)
             reached.append("inner")
             assert interrupts.pending()
@@ -148,7 +148,7 @@ def test_ctrl_c_waits_for_the_end_of_the_outermost_block():
 
 def test_ctrl_c_during_an_error_is_not_lost():
     def work():
-        with interrupts.Held():
+        with interrupts.Delay():
             os.kill(os.getpid(), signal.SIGINT)
             raise ValueError
 
@@ -160,7 +160,7 @@ def test_a_handler_of_the_caller_is_left_alone():
     received = []
     usual = signal.signal(signal.SIGINT, lambda *_: received.append(1))
     try:
-        with interrupts.Held():
+        with interrupts.Delay():
             os.kill(os.getpid(), signal.SIGINT)
             assert received == [1]
             assert not interrupts.pending()

@@ -23,7 +23,7 @@ def until(partners, kind, seconds=20.0):
     """Return the content of the next event of a kind, while all stay alive."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        for event in [*partners.poll(), *partners.settled()]:
+        for event in [*partners.poll(), *partners.complete_events()]:
             if event.kind == kind:
                 return event.content
         time.sleep(0.01)
@@ -103,7 +103,7 @@ def test_all_processes_are_done_when_the_last_one_is(three):
     three[1].finish()
     three[0].finish()
     for _ in range(20):
-        assert [*three[0].poll(), *three[0].settled(), *three[1].poll()] == []
+        assert [*three[0].poll(), *three[0].complete_events(), *three[1].poll()] == []
         time.sleep(0.01)
     three[2].finish()
     assert together(three, lambda partners: until(partners, "done")) == [None] * 3
@@ -257,9 +257,9 @@ def test_a_single_process_meets_nobody(port):
     alone = Partners(Hosts(("a",), 0, port), 5)
     alone.meet(never)
     alone.gather(3)
-    assert alone.settled() == [Event("values", [3])]
+    assert alone.complete_events() == [Event("values", [3])]
     alone.finish()
-    assert alone.settled() == [Event("done")]
+    assert alone.complete_events() == [Event("done")]
     alone.end(None)
 
 

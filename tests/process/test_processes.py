@@ -201,7 +201,7 @@ def test_parts_are_read_as_they_were_written_or_refused(data, tmp_path):
     assert table["rows_moved_a_hop"] == 0
     found = shards.read(tmp_path / "one")
     assert found.name == "sbm"
-    layout = partitioning.balanced(csr, 1)
+    layout = partitioning.balance(csr, 1)
     x = np.random.default_rng(0).standard_normal((data.num_nodes, 2))
     moved = found.matrix(sharded.spread(layout, x, found.matrix.mesh))
     np.testing.assert_allclose(

@@ -29,7 +29,7 @@ def test_a_matrix_on_a_support_holds_its_columns_alone(backend, kind):
     dense = dense + dense.T if kind == "symmetric" else dense
     dense = dense[: N - 3] if kind == "rectangular" else dense
     matrix = sparse.prepare(scipy.sparse.csr_array(dense), backend=backend)
-    part = sparse.on_support(matrix, SUPPORT)
+    part = sparse.select_columns(matrix, SUPPORT)
     expected = dense * SUPPORT
     # A few zeros more, so that like supports share a trace; none for BCOO.
     count = np.count_nonzero(expected)
@@ -56,7 +56,7 @@ def test_a_reordered_matrix_keeps_its_order():
     csr = scipy.sparse.coo_array((np.ones(n), tuple(edges)), shape=(n, n)).tocsr()
     matrix = sparse.prepare(csr + csr.T, reorder=True)
     support = np.arange(n) < 100
-    part = sparse.on_support(matrix, support)
+    part = sparse.select_columns(matrix, support)
     np.testing.assert_array_equal(part.order, matrix.order)
     v = jnp.where(support[:, None], jnp.ones((n, 2)), 0)
     np.testing.assert_array_equal(product(part, v), product(matrix, v))
@@ -68,7 +68,7 @@ def test_a_support_of_another_length_is_refused(length):
     walk = similarity.LazyWalk(matrix, 2, 0.5)
     on_both_sides = similarity.Sandwich(walk, similarity.Dense(jnp.eye(N)))
     with pytest.raises(ValueError, match=rf"shape \({N},\), got \({length},\)"):
-        sparse.on_support(matrix, np.ones(length, bool))
+        sparse.select_columns(matrix, np.ones(length, bool))
     for each in (matrix, walk, on_both_sides):
         with pytest.raises(ValueError, match=rf"shape \({N},\), got \({length},\)"):
             linear_maps.restrict(each, np.ones(length, bool))
@@ -128,7 +128,7 @@ def test_a_new_support_forgets_the_one_before():
         again = linear_maps.restrict(part, np.ones(N, bool))
         v = jnp.ones((N, 1))
         np.testing.assert_array_equal(product(again, v), product(each, v))
-        back = product(linear_maps.unrestricted(part), v)
+        back = product(linear_maps.full_map(part), v)
         np.testing.assert_array_equal(back, product(each, v))
 
 
@@ -143,11 +143,11 @@ def test_supports_of_the_same_size_share_one_trace():
 
     for seed in range(4):
         support = np.random.default_rng(seed).permutation(300) < 100
-        send(sparse.on_support(matrix, support), jnp.ones((300, 1)))
+        send(sparse.select_columns(matrix, support), jnp.ones((300, 1)))
     assert len(traces) <= 2  # on two sides of a rounding, at most
 
 
-@pytest.mark.parametrize("function", [sparse.on_support, linear_maps.restrict])
+@pytest.mark.parametrize("function", [sparse.select_columns, linear_maps.restrict])
 def test_a_support_of_numbers_is_refused(function):
     matrix = sparse.prepare(scipy.sparse.eye_array(N, format="csr"))
     with pytest.raises(TypeError, match="must be boolean, got int64"):

@@ -212,7 +212,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_last_one_in_use(on_small_disk
         "try:\n    checkpoints.save(Path('run'), 2, state, {})\n"
         "except OSError as error:\n    print(error)\n"
         "keeper = checkpoints.Keeper(Path('run'), {})\n"
-        "assert (keeper.resumed(lambda _: np.zeros(4000)) == kept).all()\n"
+        "assert (keeper.restore(lambda _: np.zeros(4000)) == kept).all()\n"
         "os.chdir('run')"
     )
     done = on_small_disk(code)

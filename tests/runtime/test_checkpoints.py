@@ -20,7 +20,7 @@ SETTINGS = {"width": 3}
 
 
 def offer(keeper, t):
-    keeper.offer(t, lambda: np.full(3, float(t)))
+    keeper.save_if_due(t, lambda: np.full(3, float(t)))
 
 
 def like(_):
@@ -34,9 +34,9 @@ def numbers(folder):
 def test_without_a_folder_nothing_is_kept_and_ctrl_c_does_not_wait(tmp_path):
     usual = signal.getsignal(signal.SIGINT)
     with checkpoints.Keeper(None, SETTINGS, 0) as keeper:
-        assert keeper.resumed(like) is None
+        assert keeper.restore(like) is None
         offer(keeper, 1)
-        keeper.finish(2, lambda: np.zeros(3))
+        keeper.save(2, lambda: np.zeros(3))
         assert signal.getsignal(signal.SIGINT) is usual
     assert not list(tmp_path.iterdir())
 
@@ -46,15 +46,15 @@ def test_states_are_kept_when_it_is_time_and_the_last_one_always(tmp_path):
         for t in range(1, 5):
             offer(keeper, t)
         assert numbers(tmp_path / "rare") == []
-        keeper.finish(5, lambda: np.full(3, 5.0))
-        keeper.finish(5, lambda: pytest.fail("kept already"))
+        keeper.save(5, lambda: np.full(3, 5.0))
+        keeper.save(5, lambda: pytest.fail("kept already"))
     assert numbers(tmp_path / "rare") == [5]
     with checkpoints.Keeper(tmp_path / "always", SETTINGS, 0) as keeper:
         for t in range(1, 5):
             offer(keeper, t)
     assert numbers(tmp_path / "always") == [3, 4]
     with checkpoints.Keeper(tmp_path / "always", SETTINGS, 0) as keeper:
-        np.testing.assert_array_equal(keeper.resumed(like), np.full(3, 4.0))
+        np.testing.assert_array_equal(keeper.restore(like), np.full(3, 4.0))
 
 
 def test_what_a_kill_left_half_written_is_removed_without_a_word(tmp_path):
@@ -71,7 +71,7 @@ def test_what_a_kill_left_half_written_is_removed_without_a_word(tmp_path):
             (half / f"{name}.orbax-checkpoint-tmp").mkdir(parents=True)
         assert checkpoints.latest(tmp_path) == 1
         with checkpoints.Keeper(tmp_path, SETTINGS, 0) as keeper:
-            np.testing.assert_array_equal(keeper.resumed(like), np.full(3, 1.0))
+            np.testing.assert_array_equal(keeper.restore(like), np.full(3, 1.0))
             offer(keeper, 2)
     finally:
         logger.removeHandler(handler)
@@ -87,7 +87,7 @@ def test_runs_in_threads_leave_the_logger_as_it_was(tmp_path):
     def run(folder):
         for t in range(3):
             with checkpoints.Keeper(folder, SETTINGS, 0) as keeper:
-                keeper.resumed(like)
+                keeper.restore(like)
                 offer(keeper, t)
 
     threads = [threading.Thread(target=run, args=[tmp_path / str(i)]) for i in range(4)]
@@ -163,7 +163,7 @@ def test_a_finished_run_is_kept_however_short(tmp_path, method):
 def test_what_memory_allows_does_not_part_a_run_from_itself(tmp_path):
     settings = asked("krylov", split=splits(0, ((9, 3, 2),) * 3))
     whole = generators.run(**settings)
-    allowed = memory.held() + 2**28
+    allowed = memory.process_bytes() + 2**28
     with pytest.raises(Stop):
         generators.run(
             **settings, folder=tmp_path, max_bytes=allowed, callback=stopping(6)
@@ -175,8 +175,8 @@ def test_what_memory_allows_does_not_part_a_run_from_itself(tmp_path):
 def test_what_does_not_serve_is_refused_by_name(tmp_path):
     with checkpoints.Keeper(tmp_path / "run", SETTINGS, 0) as keeper:
         offer(keeper, 1)
-    assert checkpoints.started(tmp_path / "run")
-    assert not checkpoints.started(tmp_path / "other")
+    assert checkpoints.has_run(tmp_path / "run")
+    assert not checkpoints.has_run(tmp_path / "other")
     other = checkpoints.Keeper(tmp_path / "run", {"width": 4}, 0)
     with pytest.raises(ValueError, match="of another run: width was 3, is 4; choose"):
         other.resumed(like)

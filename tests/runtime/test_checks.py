@@ -44,13 +44,13 @@ def test_a_number_below_the_minimum_is_refused(value):
 
 @pytest.mark.parametrize("value", [0, 0.5, 1])
 def test_a_number_inside_the_closed_interval_passes(value):
-    assert checks.inside("alpha", value, 0, 1) is None
+    assert checks.in_interval("alpha", value, 0, 1) is None
 
 
 @pytest.mark.parametrize("value", [-0.001, 1.001, np.inf, -np.inf, np.nan])
 def test_a_number_outside_the_interval_is_refused(value):
     with pytest.raises(ValueError, match=rf"alpha must lie in \[0, 1\], got {value}"):
-        checks.inside("alpha", value, 0, 1)
+        checks.in_interval("alpha", value, 0, 1)
 
 
 @pytest.mark.parametrize("value", [1e-300, 1, 1e300])

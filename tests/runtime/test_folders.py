@@ -50,13 +50,13 @@ def test_a_lock_ends_with_its_process(end, holding, tmp_path):
     process = holding("locked", tmp_path)
     with (
         pytest.raises(BlockingIOError, match="is in use by another run; wait until"),
-        folders.locked(tmp_path),
+        folders.lock(tmp_path),
     ):
         pytest.fail("two at once")
     if end == "kill":
         process.kill()
     process.communicate()
-    with folders.locked(tmp_path):
+    with folders.lock(tmp_path):
         pass
 
 
@@ -87,7 +87,7 @@ def test_a_file_system_without_locks_is_named_in_a_warning(tmp_path, monkeypatch
     monkeypatch.setattr(folders.fcntl, "flock", flock)
     with (
         pytest.warns(UserWarning, match=r"cannot be locked \(No locks available\)"),
-        folders.locked(tmp_path),
+        folders.lock(tmp_path),
     ):
         pass
 

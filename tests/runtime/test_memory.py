@@ -47,7 +47,7 @@ def matrix(data):
 
 @pytest.fixture
 def nothing_held(monkeypatch):
-    monkeypatch.setattr(memory, "held", lambda: 0)
+    monkeypatch.setattr(memory, "process_bytes", lambda: 0)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_limits_of_containers_are_found_in_both_versions(tmp_path, lines, files,
 
 
 def test_the_smallest_limit_counts_less_what_is_held(monkeypatch):
-    monkeypatch.setattr(memory, "held", lambda: 1000)
+    monkeypatch.setattr(memory, "process_bytes", lambda: 1000)
     monkeypatch.setattr(memory, "_physical", lambda: 9000)
     monkeypatch.setattr(memory, "container_memory", lambda: None)
     assert memory.room() == (8000, 9000, "of this machine")
@@ -146,7 +146,7 @@ def test_where_no_limit_is_told_all_fits(monkeypatch):
 
 
 def test_this_process_holds_something_and_the_machine_more():
-    assert 10 * MB < memory.held() < memory.room().limit
+    assert 10 * MB < memory.process_bytes() < memory.room().limit
 
 
 def run(data, matrix, *, splits=1, **more):

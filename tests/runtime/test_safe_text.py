@@ -49,7 +49,7 @@ def nested(depth):
     ids=["speaking", "text", "deep", "wide", "digits"],
 )
 def test_a_value_in_a_message_is_short_and_harmless(value):
-    found = checks.shown(value)
+    found = checks.format_value(value)
     assert len(found) <= 80
     assert found.isprintable()
 
@@ -75,12 +75,12 @@ def test_a_logger_is_quiet_while_any_thread_wants_that_and_keeps_its_level():
     entered, left = threading.Barrier(2), threading.Barrier(2)
 
     def late():
-        with safe_text.quiet(logger):
+        with safe_text.silence(logger):
             entered.wait()
             left.wait()
 
     thread = threading.Thread(target=late)
-    with safe_text.quiet(logger):
+    with safe_text.silence(logger):
         thread.start()
         entered.wait()
     logger.error("one thread is still inside")

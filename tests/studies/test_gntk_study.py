@@ -86,7 +86,7 @@ def test_the_record_names_the_best_depth_and_what_stands_beside(record):
     vals = [row["val_mean"] for row in record["depths"]]
     assert record["best_depth"] == 1 + int(np.argmax(vals))
     assert {"majority", "lp", "rp", "generalized rp"} == set(record["baselines"])
-    text = tables.of_depths(record)
+    text = tables.depth_table(record)
     assert "GNTK, 2 layer(s)" in text
     assert f"best by validation: {record['best_depth']} layer(s)" in text
 
@@ -143,7 +143,7 @@ def test_both_routes_give_the_same_record(data, one_hot):
 def test_a_route_that_is_not_installed_or_does_not_fit_is_refused(data, monkeypatch):
     settings = dataclasses.replace(SMALL, route="neural-tangents")
     monkeypatch.setattr(gntk_study.neural_tangents, "load", lambda: None)
-    room = Options(max_bytes=memory.held() + 3 * 10**9)
+    room = Options(max_bytes=memory.process_bytes() + 3 * 10**9)
     big = data._replace(num_nodes=8000)
     with pytest.raises(
         ValueError,

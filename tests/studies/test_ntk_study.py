@@ -55,7 +55,7 @@ def test_a_row_holds_what_its_names_say(data, record):
     params = network.init(key, x)
     whole = graph.normalize(graph.raw_adjacency(data.edges, data.num_nodes))
     target = np.linalg.matrix_power(whole.toarray(), 4)
-    ideal = alignment.from_labels(data.labels, 3)
+    ideal = alignment.label_kernel(data.labels, 3)
     for number, drop in enumerate((0.0, 0.5, 1.0)):
         W = graph.drop_edges(data.edges, data.num_nodes, drop=drop, mode="directed")
         A = jnp.asarray(graph.normalize(W).toarray())
@@ -180,7 +180,7 @@ def test_divergence_is_reported(data):
     found = ntk_study.run(data, dataclasses.replace(SMALL, learning_rate=1e200))
     assert found["diverged"] < 10
     assert found["claims"] == {}
-    told = tables.of_tracking(found)
+    told = tables.tracking_table(found)
     assert f"the loss was not finite at step {found['diverged']}, steps too" in told
     assert "the kernel's largest eigenvalue" in told
     assert told.count("take a smaller --learning-rate") == 1
@@ -197,7 +197,7 @@ def test_sparse_and_missing_features_serve(data, record):
 
 
 def test_gram_matrices_are_dropped_where_they_do_not_fit(data, record, monkeypatch):
-    monkeypatch.setattr(memory, "held", lambda: 0)
+    monkeypatch.setattr(memory, "process_bytes", lambda: 0)
     needed = structured.peak_bytes(
         120, data.features.shape[1], SMALL.depth, 1, 0, itemsize=8
     )

@@ -33,9 +33,9 @@ from gnnrp.kernels.features.inputs import (
     FeaturesLike,
     as_dense,
     as_float,
-    checked,
-    is_thin,
-    thin,
+    compress,
+    is_compressible,
+    validate,
 )
 from gnnrp.kernels.features.sparse_rows import SparseRows
 from gnnrp.runtime import arrays, checks, memory, tracing
@@ -116,16 +116,16 @@ def build(
     checks.function("kernel", kernel, f"or a name: {', '.join(KERNELS)}")
     checks.positive("gamma", gamma)
     checks.at_least("block_bytes", block_bytes, 0)
-    x = checked(features)
+    x = validate(features)
     room = memory.room(max_bytes)
     check_memory(x, kernel, room, block_bytes=block_bytes)
-    x = thin(x) if kernel in KERNELS.values() else as_dense(x)
+    x = compress(x) if kernel in KERNELS.values() else as_dense(x)
     is_sparse, num_nodes = scipy.sparse.issparse(x), x.shape[0]
     if (kernel is gaussian or kernel is laplacian) and not is_sparse:
-        checks.fits("features", x, jax.dtypes.canonicalize_dtype(x.dtype))
+        checks.representable("features", x, jax.dtypes.canonicalize_dtype(x.dtype))
         x = _near_zero(x)
     x = as_float(x)
-    checks.fits("gamma", gamma, x.dtype)
+    checks.representable("gamma", gamma, x.dtype)
     if is_sparse:
         on_device: Any = sparse_rows.build(x)
         block_size = sparse_rows.block_size(on_device, block_bytes)
@@ -142,7 +142,7 @@ def build(
     )
     if not normalized:
         return result
-    scale = checked_scale(np.asarray(_row_sums(tracing.as_argument(result))))
+    scale = inverse_square_root(np.asarray(_row_sums(tracing.as_argument(result))))
     return dataclasses.replace(result, scale=jnp.asarray(scale, x.dtype))
 
 
@@ -174,7 +174,7 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
         )
         raise ValueError(msg)
     gram = matrix(kernel)
-    scale = checked_scale(np.asarray(jnp.sum(gram, axis=1)))
+    scale = inverse_square_root(np.asarray(jnp.sum(gram, axis=1)))
     return _scaled(gram, jnp.asarray(scale, gram.dtype))
 
 
@@ -237,7 +237,7 @@ def check_memory(
     is_sparse = scipy.sparse.issparse(features)
     needed = dense_rows_bytes(num_nodes, num_features, block_bytes, itemsize=itemsize)
     remedy = "take fewer features"
-    if is_sparse and named and is_thin(features):
+    if is_sparse and named and is_compressible(features):
         needed = sparse_rows_bytes(
             features.nnz, num_features, block_bytes, itemsize=itemsize
         )
@@ -278,7 +278,7 @@ def sparse_rows_bytes(
     return int(total) + memory.RUNTIME
 
 
-def checked_scale(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def inverse_square_root(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return Dk^-1/2 of the row sums.
 
     Raises:

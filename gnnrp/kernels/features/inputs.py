@@ -14,7 +14,7 @@ FeaturesLike: TypeAlias = (
 )
 
 
-def row_normalized(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_array:
+def normalize_rows(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_array:
     """Return the features less their global minimum, each row over max(its sum, 1).
 
     The normalization of the published Planetoid and Coauthor numbers. Sparse features
@@ -24,7 +24,7 @@ def row_normalized(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_arra
         ValueError: not a matrix, not finite, or with a row sum too large for its type.
         TypeError: not real numbers.
     """
-    x = checked(features)
+    x = validate(features)
     has_zero = scipy.sparse.issparse(x) and x.nnz < np.prod(x.shape)
     keep_sparse = has_zero and x.data.min(initial=0) == 0
     if not keep_sparse:
@@ -47,11 +47,11 @@ def as_dense(features: FeaturesLike) -> np.ndarray:
         ValueError: not a matrix, or not finite.
         TypeError: not real numbers.
     """
-    x = checked(features)
+    x = validate(features)
     return x.toarray() if scipy.sparse.issparse(x) else x
 
 
-def checked(features: FeaturesLike) -> Any:
+def validate(features: FeaturesLike) -> Any:
     """Return the features as floats on the host, dense, or CSR if they are sparse.
 
     Integers, booleans and half precision become float32.
@@ -87,18 +87,18 @@ def as_float(x: Any, dtype: Any = None) -> Any:
         ValueError: a feature that the type cannot hold.
     """
     dtype = jax.dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
-    checks.fits("features", x.data if scipy.sparse.issparse(x) else x, dtype)
+    checks.representable("features", x.data if scipy.sparse.issparse(x) else x, dtype)
     return x.astype(dtype, copy=False)
 
 
-def is_thin(x: Any) -> bool:
+def is_compressible(x: Any) -> bool:
     """Check whether few entries are nonzero."""
     num_entries = x.nnz if scipy.sparse.issparse(x) else np.count_nonzero(x)
     return bool(num_entries < DENSITY * np.prod(x.shape))
 
 
-def thin(x: Any) -> Any:
+def compress(x: Any) -> Any:
     """Return x as CSR where few entries are nonzero, else dense."""
-    if is_thin(x):
+    if is_compressible(x):
         return scipy.sparse.csr_array(x)
     return x.toarray() if scipy.sparse.issparse(x) else x

@@ -15,7 +15,7 @@ import scipy.linalg
 import scipy.sparse
 from jaxtyping import Array, Float, Int, Key
 
-from gnnrp.kernels.features import blocks
+from gnnrp.kernels.features import blocks, inputs
 from gnnrp.kernels.features.blocks import FeaturesLike, GramFn
 from gnnrp.runtime import arrays, checks, memory
 from gnnrp.types import Scalar
@@ -103,7 +103,7 @@ def distinct(
         ValueError: as ``features.build``, or a kernel that does not fit in memory.
         TypeError: features that are not real numbers.
     """
-    x = blocks.checked(features)
+    x = inputs.validate(features)
     num_nodes, width = x.shape
     if scipy.sparse.issparse(x):
         width = -(-2 * x.nnz // max(1, num_nodes))  # with the places of the entries
@@ -118,7 +118,7 @@ def distinct(
     built = blocks.build(rows, kernel, gamma=gamma, normalized=False)
     gram = blocks.matrix(built)
     if normalized:
-        scale = blocks.checked_scale(np.asarray(gram, np.float64) @ count)
+        scale = blocks.inverse_square_root(np.asarray(gram, np.float64) @ count)
         gram = gram * jnp.asarray(np.outer(scale, scale), gram.dtype)
     return Distinct(gram, jnp.asarray(group.ravel(), jnp.int32))
 
@@ -160,9 +160,9 @@ def fourier(
             f"num_features must be even (a cosine and a sine each), got {2 * half + 1}"
         )
         raise ValueError(msg)
-    x = blocks.checked(features)
+    x = inputs.validate(features)
     dtype = jax.dtypes.canonicalize_dtype(x.dtype)
-    checks.fits("gamma", gamma, dtype)
+    checks.representable("gamma", gamma, dtype)
     memory.check(
         f"the kernel of {x.shape[0]:,} nodes by {2 * half:,} random features",
         fourier_bytes(x.shape[0], x.shape[1], 2 * half, itemsize=dtype.itemsize),
@@ -298,5 +298,5 @@ def _phases(x: Any, W: Float[np.ndarray, "d r"], gamma: float) -> np.ndarray:
 
 def _row_normalized(factor: Float[Array, "n r"]) -> Float[Array, "n r"]:
     sums = jnp.matmul(factor, jnp.sum(factor, axis=0), precision=_HIGHEST)
-    scale = blocks.checked_scale(np.asarray(sums, np.float64))
+    scale = blocks.inverse_square_root(np.asarray(sums, np.float64))
     return jnp.asarray(scale, factor.dtype)[:, None] * factor

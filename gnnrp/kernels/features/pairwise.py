@@ -63,7 +63,7 @@ def squared(
         return jnp.sum((fixed_x[rows][:, None] - fixed_y[columns]) ** 2, axis=2)
 
     sums = jnp.sum(x**2, axis=1), jnp.sum(y**2, axis=1)
-    return refined(
+    return refine(
         sums[0][:, None] + sums[1][None] - 2 * _product(x, y),
         sums,
         gamma,
@@ -73,7 +73,7 @@ def squared(
     )
 
 
-def refined(
+def refine(
     distances: Float[Array, "b n"],
     sums: tuple[Float[Array, " b"], Float[Array, " n"]],
     gamma: Scalar,

@@ -76,7 +76,7 @@ class SparseRows:
             return fixed._pairs(index[rows], others, term_fn)
 
         same = index[:, None] == jnp.arange(self.shape[0])[None]
-        return pairwise.refined(
+        return pairwise.refine(
             jnp.where(same, 0, sums[index][:, None] + sums[None] + shared),
             (sums[index], sums),
             gamma,

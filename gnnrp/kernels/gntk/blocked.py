@@ -225,12 +225,12 @@ def _on_mesh(
     mesh = Mesh(mesh.devices, mesh.axis_names)  # of automatic axes, which gram may lack
     missing = -num_nodes % mesh.size  # nodes without inputs or edges
 
-    def padded(v: Array) -> Array:
+    def pad(v: Array) -> Array:
         return jnp.pad(propagation(v[:num_nodes]), ((0, missing), (0, 0)))
 
     columns = PartitionSpec(None, axis)
     kernels = jax.shard_map(
-        lambda gram: all_layers(padded, gram, axis),
+        lambda gram: all_layers(pad, gram, axis),
         mesh=mesh,
         in_specs=columns,
         out_specs=columns,

@@ -76,7 +76,7 @@ def submatrix(adjacency: Any, index: Int[np.ndarray, " l"]) -> sparse.Matrix:
     return sparse.prepare(csr[index][:, index])
 
 
-def across(
+def between(
     kernel_fn: Callable[[LinearMap, Array], Kernels],
     gram: Float[Array, "n n"],
     index: Int[np.ndarray, " l"],
@@ -137,7 +137,7 @@ def inductive(
         ValueError: see ``across``.
         TypeError: not sparse.
     """
-    return across(
+    return between(
         kernel_fn,
         gram,
         index,

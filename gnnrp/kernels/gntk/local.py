@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Int
 
 from gnnrp import sparse
 from gnnrp.kernels.features import pairwise, sparse_rows
-from gnnrp.kernels.features.inputs import as_float, checked
+from gnnrp.kernels.features.inputs import as_float, validate
 from gnnrp.kernels.gntk import network as networks
 from gnnrp.kernels.gntk import recursion
 from gnnrp.kernels.gntk.network import Network
@@ -124,7 +124,7 @@ def _first_layer(P: Any, features: Any, network: Network) -> _Layers:
         ValueError: not one row of features per node, no column, or not finite.
         TypeError: not real numbers.
     """
-    X: Any = as_float(checked(features))
+    X: Any = as_float(validate(features))
     if X.shape[0] != P.shape[1]:
         msg = f"features must have shape ({P.shape[1]}, d), d > 0, got {X.shape}"
         raise ValueError(msg)

@@ -63,7 +63,7 @@ class Network:
         checks.one_of("bias", self.bias, BIASES)
         flags = (True,) * depth
         if not (isinstance(self.trained, tuple) and not self.trained):
-            flags = tuple(map(bool, checks.several("trained", self.trained)))
+            flags = tuple(map(bool, checks.nonempty_list("trained", self.trained)))
         if len(flags) != depth:
             msg = (
                 f"trained must have one flag for each of {depth} layers, got "
@@ -114,7 +114,7 @@ def check_scale(scale: Scalar | None, dtype: Any) -> None:
     """
     if scale is not None and not isinstance(scale, Tracer):
         checks.at_least("scale", scale, 0)
-        checks.fits("scale", scale, dtype)
+        checks.representable("scale", scale, dtype)
 
 
 def check_bias(bias_std: Scalar, dtype: Any) -> None:
@@ -129,4 +129,4 @@ def check_bias(bias_std: Scalar, dtype: Any) -> None:
     if np.isinf(bias_std):
         msg = "bias_std must be finite, got inf"
         raise ValueError(msg)
-    checks.fits("bias_std", bias_std, dtype, power=2)
+    checks.representable("bias_std", bias_std, dtype, power=2)

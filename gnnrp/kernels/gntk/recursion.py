@@ -29,7 +29,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from gnnrp.kernels.features import pairwise, sparse_rows
-from gnnrp.kernels.features.inputs import as_float, checked
+from gnnrp.kernels.features.inputs import as_float, validate
 from gnnrp.kernels.gntk import activations
 from gnnrp.kernels.gntk import network as networks
 from gnnrp.kernels.gntk.activations import Activation
@@ -192,7 +192,7 @@ def gram(features: Any) -> Float[Array, "n n"]:
     """
     on_device = isinstance(features, jax.Array)
     if not on_device:
-        features = as_float(checked(features))
+        features = as_float(validate(features))
     if scipy.sparse.issparse(features):
         product = sparse_rows.inner(features, features)
     else:

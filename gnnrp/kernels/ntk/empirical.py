@@ -292,7 +292,7 @@ def _flatten(apply_fn: ApplyFn, params: Any, x: Any, reduce: str) -> _Network:
     free = [leaf for leaf, own in zip(leaves, is_free, strict=True) if own]
     flat, unravel = ravel_pytree(free)
     if not flat.size:
-        msg = f"params must hold floating numbers, got {checks.shown(params)}"
+        msg = f"params must hold floating numbers, got {checks.format_value(params)}"
         raise ValueError(msg)
 
     def outputs_fn(flat: Array) -> Any:

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from gnnrp.propagation import selection, symmetry
 from gnnrp.propagation.convergence import Convergence, divergence_steps
-from gnnrp.propagation.problem import Part, Problem, with_nan, without_nan
+from gnnrp.propagation.problem import Part, Problem, decode_nan, encode_nan
 from gnnrp.propagation.selection import Choice
 from gnnrp.propagation.sizes import WIDE
 from gnnrp.propagation.solvers.base import Evaluation, Solution
@@ -163,7 +163,7 @@ def _score_curves(
         some = slice(first, first + span)
         tall, mix = _compress(form.modes_fn(steps[some]), form.weights, dtype)
         for curve, part, fields in zip(curves, parts, fields_of, strict=True):
-            index, targets, mask = part.of_split(split)
+            index, targets, mask = part.split_inputs(split)
             start = np.zeros((1, 1), dtype)
             if problem.initial is not None:
                 start = problem.initial[split][index]
@@ -171,7 +171,7 @@ def _score_curves(
             values = _metric_of_chunks(
                 chunks, fields(mix), start, targets, mask, metric=metric
             )
-            curve[some] = with_nan(values).ravel()[: len(tall)]
+            curve[some] = decode_nan(values).ravel()[: len(tall)]
     return curves
 
 
@@ -226,6 +226,6 @@ def _metric_of_chunks(chunks, fields, start, targets, mask, *, metric):
     def of_chunk(tall):
         scores = jnp.einsum("tr,rqc->tqc", tall, fields, precision="highest")
         values = jax.vmap(lambda at_t: metric(at_t + start, targets, mask))(scores)
-        return without_nan(values)
+        return encode_nan(values)
 
     return jax.lax.map(of_chunk, chunks)

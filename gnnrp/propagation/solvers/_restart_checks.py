@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gnnrp.propagation.convergence import Convergence
-from gnnrp.propagation.problem import Problem, judge, with_nan
+from gnnrp.propagation.problem import Problem, decode_nan, evaluate_parts
 from gnnrp.propagation.selection import Choice
 from gnnrp.propagation.solvers.base import Evaluation
 
@@ -56,10 +56,10 @@ def find_iterate_fault(
     if t == 0:
         return None
     has_val = np.asarray(jnp.any(problem.val.mask, axis=1))
-    curves = with_nan(np.array(curves))
+    curves = decode_nan(np.array(curves))
     if not _is_selected(carry.choice, curves[_VAL].T, has_val, evaluation):
         return "its best step is not that of its curves"
-    score = functools.partial(judge, problem, metric=evaluation.metric)
+    score = functools.partial(evaluate_parts, problem, metric=evaluation.metric)
     # A new function at each call, so that a changed loss is traced anew.
     norm = jax.jit(lambda problem, mask, F: norm_fn(problem, mask, F))
     parts = (problem.val, problem.test)

@@ -113,7 +113,8 @@ def _choose_cheapest(
         raise ValueError(msg)
     counts = (f"{name_of(each)} {cost.num_columns:,}" for each, cost in fitting)
     lacking = (
-        f"{memory.LACK} not {name_of(each)}, which {memory.told(cost.num_bytes, room)}"
+        f"{memory.LACK} not {name_of(each)}, which "
+        f"{memory.compare(cost.num_bytes, room)}"
         for each, cost in too_large
     )
     counted = f"fewest columns through S: {', '.join(counts)}"
@@ -129,7 +130,8 @@ def _check_memory(
         ValueError: it does not fit.
     """
     ways = [
-        f"the solver {name_of(each)!r}, about {memory.said(each.cost(sizes).num_bytes)}"
+        f"the solver {name_of(each)!r}, about "
+        f"{memory.format_bytes(each.cost(sizes).num_bytes)}"
         for each in others
         if each.cost(sizes).num_bytes <= room.left
     ]

@@ -100,15 +100,15 @@ class Exact:
             return _restart_checks.find_exact_fault(curves, problem, evaluation)
 
         with keeper(options) as saved:
-            curves = saved.resumed(like, find_fault, num_splits) or []
+            curves = saved.restore(like, find_fault, num_splits) or []
             for split in range(len(curves), num_splits):
                 curves.append([
                     _closed_forms.evaluate(form, problem, split, num_steps, evaluation)
                     for form in _forms(similarity, problem, split, steps)
                 ])
                 options.report(STAGE, split + 1, num_splits)
-                saved.offer(split + 1, lambda: curves)
-            saved.finish(num_splits, lambda: curves)
+                saved.save_if_due(split + 1, lambda: curves)
+            saved.save(num_splits, lambda: curves)
         num_columns = int(problem.train.sum())
         return [
             _closed_forms.join(
@@ -458,7 +458,7 @@ def _form(
         return growth(factors.eigenvalues, step_size, steps)
 
     def fields(part):
-        rows = jnp.asarray(factors.rows[part.of_split(split)[0]], dtype)
+        rows = jnp.asarray(factors.rows[part.split_inputs(split)[0]], dtype)
         return lambda mix: _combine_modes(
             rows, (mix[:, :, None] * coefficients).astype(dtype)
         )

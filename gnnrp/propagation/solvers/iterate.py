@@ -17,9 +17,9 @@ from gnnrp.propagation.problem import (
     Part,
     Problem,
     Steps,
+    decode_nan,
+    encode_nan,
     evaluate,
-    with_nan,
-    without_nan,
 )
 from gnnrp.propagation.residual import State, residuals, step
 from gnnrp.propagation.sizes import Sizes, metric_entries, total_bytes
@@ -111,7 +111,7 @@ class Iterate:
             )
 
         with keeper(options) as saved:
-            restored = saved.resumed(like, find_fault, steps.num_steps)
+            restored = saved.restore(like, find_fault, steps.num_steps)
             carry, *curves = restored or (start,)
             curves = [np.asarray(each) for each in curves]
             done, count = int(carry.state.t), 1
@@ -123,11 +123,11 @@ class Iterate:
                 curves.append(np.asarray(carry.curves[:, :count]))
                 done += count
                 seconds = time.perf_counter() - began
-                if all(checkpoints.agreed(seconds < _CHUNK_SECONDS)):
+                if all(checkpoints.any_process(seconds < _CHUNK_SECONDS)):
                     count = min(2 * count, _CHUNK)
                 options.report(STAGE, done, steps.num_steps)
-                saved.offer(done, lambda: (carry, np.concatenate(curves, axis=1)))  # noqa: B023
-            saved.finish(done, lambda: (carry, np.concatenate(curves, axis=1)))
+                saved.save_if_due(done, lambda: (carry, np.concatenate(curves, axis=1)))  # noqa: B023
+            saved.save(done, lambda: (carry, np.concatenate(curves, axis=1)))
         curves = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)
         curvature = losses.max_curvature(self.residual_fn)
         return [
@@ -225,7 +225,9 @@ def _solutions(
         best = predictions[splits]
         width = done * len(splits) * best.shape[2]
         solutions.append(
-            Solution(norms, with_nan(val), with_nan(test), worst, choice, best, width)
+            Solution(
+                norms, decode_nan(val), decode_nan(test), worst, choice, best, width
+            )
         )
     return solutions
 
@@ -297,7 +299,7 @@ def _advance_impl(
             carry.choice, score, state.t, rule=rule, patience=patience
         )
         best = jnp.where(selected[:, None], state.predictions, carry.best)
-        column = jnp.stack([norm, without_nan(val), without_nan(test), worst])
+        column = jnp.stack([norm, encode_nan(val), encode_nan(test), worst])
         curves = carry.curves.at[:, i].set(column)
         return _Carry(state, best, choice, curves)
 

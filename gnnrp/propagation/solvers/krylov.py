@@ -248,14 +248,14 @@ def build(
         return _lanczos.find_fault(state, start.vector, similarity, positions)
 
     with keeper(options) as saved:
-        state = saved.resumed(init, find_fault, _lanczos.CAPACITIES[-1]) or start
+        state = saved.restore(init, find_fault, _lanczos.CAPACITIES[-1]) or start
         while (size := len(state.diagonal)) < limit and estimate_fn(state) > tolerance:
             count = min(_lanczos.INTERVAL, limit - size)
             state = _lanczos.extend(
                 state, similarity, positions, count, limit, first_image, options
             )
-            saved.offer(size + count, lambda: _lanczos.trim(state))  # noqa: B023
-        saved.finish(len(state.diagonal), lambda: _lanczos.trim(state))
+            saved.save_if_due(size + count, lambda: _lanczos.trim(state))  # noqa: B023
+        saved.save(len(state.diagonal), lambda: _lanczos.trim(state))
     # A space of t + 1 vectors, or of all training nodes, holds every step.
     is_complete = len(state.diagonal) >= min(steps.num_steps + 1, residual.shape[2])
     error = 0.0 if is_complete else estimate_fn(state)
@@ -308,7 +308,7 @@ class _ErrorEstimate:
         return self._changes[before, after]
 
 
-def with_spectrum_of(basis: Basis, split: int) -> Basis:
+def select_split(basis: Basis, split: int) -> Basis:
     """Return the space with the eigenvalues and norms of one split only."""
     here = slice(split, split + 1)
     return basis._replace(
@@ -471,7 +471,7 @@ def _form(
 ) -> ClosedForm:
     """Return the closed form of one split and step size."""
     num_classes, num_vectors = basis.images.shape[1:3]
-    one = with_spectrum_of(basis, split)
+    one = select_split(basis, split)
 
     def modes(steps):
         return coefficients(one, step_size, steps)[:, 0].reshape(len(steps), -1)

@@ -132,12 +132,12 @@ def test_few_pairs_are_evaluated_again():
     squares = jnp.sum(x**2, axis=1)
     plain = squares[:, None] + squares - 2 * x @ x.T
     sides = (squares, squares), jnp.float32(1)
-    jax.block_until_ready(pairwise.refined(plain, *sides, from_differences, length=30))
+    jax.block_until_ready(pairwise.refine(plain, *sides, from_differences, length=30))
     jax.effects_barrier()
     assert 0 < sum(evaluated) < 0.1 * plain.size
     evaluated.clear()
     sides = (squares, squares), jnp.float32(1e-6)
-    same = pairwise.refined(plain, *sides, from_differences, length=30)
+    same = pairwise.refine(plain, *sides, from_differences, length=30)
     jax.effects_barrier()
     assert not evaluated
     np.testing.assert_array_equal(same, plain)
@@ -185,7 +185,7 @@ def test_a_kernel_that_is_no_name_is_refused_before_sparse_rows_become_dense():
     tracemalloc.start()
     with pytest.raises(ValueError, match="keeps sparse rows, by its name: linear"):
         features.build(
-            x, lambda x, y, _: x @ y.T, max_bytes=memory.held() + 600 * 10**6
+            x, lambda x, y, _: x @ y.T, max_bytes=memory.process_bytes() + 600 * 10**6
         )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -225,7 +225,7 @@ P = scipy.sparse.csr_array(np.eye(3))
 TOO_LARGE = [
     (lambda: low_rank.distinct(HUGE * np.eye(3)), "features"),
     (lambda: low_rank.fourier(GRAM, gamma=HUGE, num_features=2, key=KEY), "gamma"),
-    (lambda: features.row_normalized(np.array([[3e38, 3e38, 0]], np.float32)), "row 0"),
+    (lambda: features.normalize_rows(np.array([[3e38, 3e38, 0]], np.float32)), "row 0"),
     (lambda: gntk.gram(HUGE * np.eye(3)), "features"),
     (lambda: gntk.gcn(identity, GRAM, gntk.Network(2, scale=HUGE)), "scale"),
     (lambda: gntk.dense(gntk.initialize(GRAM), bias_std=1e200), "bias_std"),

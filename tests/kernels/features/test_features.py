@@ -188,20 +188,20 @@ def test_equal_rows_are_at_distance_zero_in_float32():
 def test_row_normalization_shifts_by_the_minimum_and_never_scales_up():
     x = np.array([[2.0, 4.0, 2.0], [1.0, 1.0, 1.5], [1.0, 1.0, 1.0]])
     expected = [[0.2, 0.6, 0.2], [0, 0, 0.5], [0, 0, 0]]
-    np.testing.assert_allclose(features.row_normalized(x), expected, rtol=1e-15)
+    np.testing.assert_allclose(features.normalize_rows(x), expected, rtol=1e-15)
     assert x[0, 0] == 2.0  # untouched
     np.testing.assert_array_equal(
-        features.as_dense(features.row_normalized(scipy.sparse.csr_array(x))),
-        features.row_normalized(x),
+        features.as_dense(features.normalize_rows(scipy.sparse.csr_array(x))),
+        features.normalize_rows(x),
     )
 
 
 def test_row_normalization_keeps_nonnegative_sparse_features_sparse():
     x = scipy.sparse.csr_array([[0.0, 3.0, 1.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    found = features.row_normalized(x)
+    found = features.normalize_rows(x)
     assert scipy.sparse.issparse(found)
     np.testing.assert_array_equal(
-        features.as_dense(found), features.row_normalized(x.toarray())
+        features.as_dense(found), features.normalize_rows(x.toarray())
     )
 
 
@@ -245,7 +245,7 @@ def test_thin_features_normalize_over_all_rows():
 
 
 def test_row_normalization_of_nothing_is_nothing():
-    assert features.row_normalized(np.zeros((0, 4))).shape == (0, 4)
+    assert features.normalize_rows(np.zeros((0, 4))).shape == (0, 4)
 
 
 def test_no_rows_make_an_empty_map():

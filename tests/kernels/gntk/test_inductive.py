@@ -41,7 +41,7 @@ def assert_golden(found, expected):
 def test_blocks_equal_forty_digits(case):
     kernel_fn, gram = of_depth(case["L"]), jnp.asarray(X @ X.T)
     if case["setting"] == "pmlp":
-        found = inductive.across(
+        found = inductive.between(
             kernel_fn, gram, TRAIN, train=inductive.identity, test=sparse.prepare(A)
         )
     else:
@@ -56,7 +56,7 @@ def test_the_same_graph_twice_is_the_transductive_kernel(depth):
     matrix = sparse.prepare(A)
     gram = jnp.asarray(X @ X.T)
     every = np.arange(len(X))
-    found = inductive.across(
+    found = inductive.between(
         of_depth(depth, bias="after"), gram, every, train=matrix, test=matrix
     )
     expected = gntk.gcn(matrix, gram, gntk.Network(depth, bias="after"))
@@ -66,7 +66,7 @@ def test_the_same_graph_twice_is_the_transductive_kernel(depth):
 
 def test_training_without_the_graph_has_the_kernel_of_an_mlp():
     gram = jnp.asarray(X @ X.T)
-    found = inductive.across(
+    found = inductive.between(
         of_depth(3), gram, TRAIN, train=inductive.identity, test=sparse.prepare(A)
     )
     mlp = gntk.gcn(inductive.identity, gram, gntk.Network(3)).ntk
@@ -117,7 +117,7 @@ def test_a_submatrix_is_not_the_subgraph_normalized_anew():
 
 def test_training_nodes_out_of_range_are_refused():
     with pytest.raises(ValueError, match="index: node 9 is not one of 5"):
-        inductive.across(
+        inductive.between(
             of_depth(1),
             jnp.eye(5),
             np.array([0, 9]),

@@ -142,7 +142,7 @@ def test_products_traces_and_norms_need_no_kernel(network, J, reduce):
 @pytest.mark.slow
 def test_alignment_with_labels_from_products_alone(network, J):
     labels = np.arange(N) % C
-    ideal = alignment.from_labels(labels, C)
+    ideal = alignment.label_kernel(labels, C)
     theta = reduced(J, "trace")
     product = empirical.Product(*network)
     for centered in (False, True):
