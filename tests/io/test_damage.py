@@ -149,7 +149,7 @@ def stopped(kind: str, root: Path) -> Resume:
             super().__init__(folder, *made)
             self.made = (folder, made)
 
-        def resumed(self, *asked):
+        def restore(self, *asked):
             if self.made[0] is None:
                 return
             seen.append(Resume(*self.made, asked))

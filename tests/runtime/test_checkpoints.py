@@ -179,13 +179,13 @@ def test_what_does_not_serve_is_refused_by_name(tmp_path):
     assert not checkpoints.has_run(tmp_path / "other")
     other = checkpoints.Keeper(tmp_path / "run", {"width": 4}, 0)
     with pytest.raises(ValueError, match="of another run: width was 3, is 4; choose"):
-        other.resumed(like)
+        other.restore(like)
     for file in (tmp_path / "run").rglob("*"):
         if file.is_file():
             file.write_bytes(b"damaged")
     same = checkpoints.Keeper(tmp_path / "run", SETTINGS, 0)
     with pytest.raises(ValueError, match=r"the checkpoint .*run.1 is damaged \("):
-        same.resumed(like)
+        same.restore(like)
     with pytest.raises(ValueError, match="checkpoint_seconds must be at least 0, got"):
         checkpoints.Keeper(tmp_path, SETTINGS, -1)
 
