@@ -24,12 +24,7 @@ def setting(kind: Any, hint: str = "(default: as published)") -> Any:
 
 
 def flags_of(settings: type, exclude: Iterable[str] = ()) -> Any:
-    """Return a dataclass with an optional flag for each field of settings.
-
-    Args:
-        settings: a dataclass; the help comes from the ``Args`` of its docstring.
-        exclude: fields without a flag.
-    """
+    """Return a dataclass with an optional flag for each field of settings."""
     fields = []
     for name, kind in typing.get_type_hints(settings).items():
         if isinstance(kind, types.UnionType):  # X | None
@@ -69,11 +64,7 @@ class DatasetFlags:
     """Show the traceback of an error."""
 
     def check_dataset(self) -> None:
-        """Refuse an unknown data set, and --data-dir for the generated one.
-
-        Raises:
-            ValueError: either of these.
-        """
+        """Refuse an unknown data set, and --data-dir for the generated one."""
         from gnnrp import datasets
         from gnnrp.runtime import checks
 
@@ -134,11 +125,7 @@ class RunFlags(DatasetFlags):
     """Save compiled functions in the user cache, which makes the next run faster."""
 
     def max_bytes(self) -> int | None:
-        """Return --max-memory in bytes, None without it.
-
-        Raises:
-            ValueError: it is not a size.
-        """
+        """Return --max-memory in bytes, None without it."""
         from gnnrp.runtime import memory
 
         if self.max_memory is None:
@@ -170,14 +157,7 @@ class RunFlags(DatasetFlags):
         target: Path | None,
         figure: Callable[[], Any],
     ) -> None:
-        """Print the record of a run as a table or as JSON, and save its figure.
-
-        Args:
-            record: plain numbers and strings.
-            table: formats the record.
-            target: path of the figure; None: there is none.
-            figure: draws it.
-        """
+        """Print the record of a run as a table or as JSON, and save its figure."""
         from gnnrp.runtime import atomic_files, json_files
 
         streams.show(json_files.dumps(record) if self.json else table(record))
@@ -190,11 +170,7 @@ class RunFlags(DatasetFlags):
 
 
 def check_device() -> None:
-    """Refuse a choice of devices that JAX cannot start.
-
-    Raises:
-        ValueError: ``JAX_PLATFORMS`` has no device on this machine.
-    """
+    """Refuse a choice of devices that JAX cannot start."""
     import jax
 
     try:
@@ -234,12 +210,7 @@ class ResumableFlags(RunFlags):
         return self.folder and self.folder / "checkpoints"
 
     def check_folder(self) -> None:
-        """Refuse a folder with an earlier run, unless --resume is set.
-
-        Raises:
-            OSError: the folder cannot be written.
-            ValueError: it holds a run, or --folder is missing.
-        """
+        """Refuse a folder with an earlier run, unless --resume is set."""
         folder = self.checkpoints()
         if self.folder is None or folder is None:
             if self.resume:
@@ -262,16 +233,7 @@ class ResumableFlags(RunFlags):
 
 
 def target_path(path: Path | None, default: str, *, quiet: bool) -> Path | None:
-    """Return the path of the figure, checked before anything is computed.
-
-    Args:
-        path: of --plot.
-        default: path without it.
-        quiet: without --plot, there is no figure.
-
-    Raises:
-        ValueError: no figure can be written there.
-    """
+    """Return the path of the figure, checked before anything is computed."""
     if path is None and quiet:
         return None
     path = Path(default) if path is None else path

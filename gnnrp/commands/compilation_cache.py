@@ -16,12 +16,7 @@ _LEAST_SECONDS = 0.1  # of a compilation that is saved
 
 @contextlib.contextmanager
 def use() -> Iterator[None]:
-    """Let JAX save and load compiled functions within a block.
-
-    The cache has a folder for each version of JAX and model of CPU, since code for one
-    CPU may crash another. A damaged entry is compiled again. Where the folder cannot be
-    written, or the caller has set a cache of JAX's own, nothing changes.
-    """
+    """Let JAX save and load compiled functions, unless the caller has set a cache."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
@@ -48,7 +43,7 @@ def use() -> Iterator[None]:
 
 
 def folder() -> Path | None:
-    """Return the folder of the cache on this machine; None if it is turned off."""
+    """Return the folder of this jaxlib and CPU, since code for another may crash it."""
     import platformdirs
 
     base = (

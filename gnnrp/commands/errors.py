@@ -10,7 +10,7 @@ from gnnrp.commands import _shared
 from gnnrp.runtime import streams
 
 BAD_INPUT, UNEXPECTED = 2, 1
-_EXPECTED = (ValueError, TypeError, OSError, RuntimeError)
+_EXPECTED = (ValueError, TypeError, OSError, RuntimeError)  # of the package itself
 
 
 class UsageError(Exception):
@@ -18,10 +18,7 @@ class UsageError(Exception):
 
 
 def sentence(error: Exception) -> tuple[str, int]:
-    """Return the sentence and the exit status of an error.
-
-    Errors of classes that the package does not raise itself are unexpected.
-    """
+    """Return the sentence and the exit status of an error."""
     if isinstance(error, MemoryError):
         reason = str(error).strip() or "no more could be allocated"
         return (
@@ -44,10 +41,7 @@ def sentence(error: Exception) -> tuple[str, int]:
 
 
 def silence_threads() -> None:
-    """Drop the tracebacks that libraries print from threads and callbacks.
-
-    An error that concerns the command is raised in it too, and printed once.
-    """
+    """Drop tracebacks of threads and callbacks; their errors reach the command too."""
     sys.excepthook = sys.unraisablehook = threading.excepthook = lambda *_: None
     logger = logging.getLogger("asyncio")
     logger.addHandler(logging.NullHandler())

@@ -34,13 +34,7 @@ def load(name: str) -> Any:
 
 
 def parse(arguments: Sequence[str]) -> Any:
-    """Return the command that the arguments describe; None after ``--version``.
-
-    Raises:
-        UsageError: an unknown command or flag, or an invalid value.
-        OSError: the version or the help cannot be printed.
-        SystemExit: after the help.
-    """
+    """Return the command that the arguments describe; None after ``--version``."""
     name, *rest = arguments or [""]
     if [name, *rest] == ["--version"]:
         streams.show(f"gnnrp {metadata.version('gnnrp')}")
@@ -58,12 +52,7 @@ def parse(arguments: Sequence[str]) -> Any:
 def _parse(
     kind: Any, prog: str, arguments: Sequence[str], about: str | None = None
 ) -> Any:
-    """Parse arguments by tyro; its help is printed whole, or not at all.
-
-    Raises:
-        UsageError: tyro refuses them.
-        SystemExit: after the help.
-    """
+    """Parse arguments by tyro; its help is printed whole, or not at all."""
     box = io.StringIO()
     try:
         with (

@@ -31,11 +31,7 @@ class Gntk(RunFlags):
     """Own recursion with a sparse matrix, or neural-tangents, which is slower."""
 
     def run(self) -> None:
-        """Load, run, and print.
-
-        Raises:
-            ValueError: invalid settings or data.
-        """
+        """Load, run, and print."""
         from gnnrp.studies import gntk as gntk_study
         from gnnrp.studies import presets, tables
 

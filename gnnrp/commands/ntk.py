@@ -33,11 +33,7 @@ class Ntk(_Flags, ResumableFlags):
     """Run 2,000 steps on 5 graphs unless set otherwise: under a minute."""
 
     def run(self) -> None:
-        """Load the data set, train, and print.
-
-        Raises:
-            ValueError: invalid settings or data.
-        """
+        """Load the data set, train, and print."""
         self.check_dataset()
         self.check_folder()
         target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)

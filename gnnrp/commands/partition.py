@@ -50,12 +50,7 @@ class Partition(DatasetFlags):
 
 
 def part_of(path: Path) -> "Int[np.ndarray, ' n']":
-    """Return the part of each node from the file of a partitioner.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: a line is not a whole number.
-    """
+    """Return the part of each node from the file of a partitioner."""
     from gnnrp.datasets import raw_files, text_tables
 
     try:

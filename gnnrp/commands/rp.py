@@ -45,11 +45,7 @@ class Rp(_Flags, ResumableFlags):
     """With --hosts: time to wait for partners to start, and for a silent one."""
 
     def run(self) -> None:
-        """Load the data set, run, and print.
-
-        Raises:
-            ValueError: invalid settings or data.
-        """
+        """Load the data set, run, and print."""
         if self.shards is not None:
             self._run_shards()
             return
@@ -92,11 +88,7 @@ class Rp(_Flags, ResumableFlags):
         return "--partner-seconds" if waits else host
 
     def _run_shards(self) -> None:
-        """Run on a partitioned graph, in all processes alike.
-
-        Raises:
-            ValueError: flags that exclude each other, or damaged parts.
-        """
+        """Run on a partitioned graph, in all processes alike."""
         for field in dataclasses.fields(RunFlags):
             is_set = getattr(self, field.name) != field.default
             if is_set and field.name not in _OF_SHARDS:
@@ -122,11 +114,7 @@ class Rp(_Flags, ResumableFlags):
         streams.show(result["text"])
 
     def prepare_shards(self) -> tuple[RPSettings, dict[str, Any]]:
-        """Return the settings of a run, and values that all processes must share.
-
-        Raises:
-            ValueError: there are no parts, or settings are out of range.
-        """
+        """Return the settings of a run, and values that all processes must share."""
         assert self.shards is not None
         from gnnrp.distributed import shards
 
@@ -144,11 +132,7 @@ class Rp(_Flags, ResumableFlags):
         return settings, identity
 
     def compute_shards(self, settings: RPSettings, progress: Any) -> dict[str, Any]:
-        """Run on a partitioned graph, and return the output to print.
-
-        Raises:
-            ValueError: invalid settings or parts, or a run in the folder.
-        """
+        """Run on a partitioned graph, and return the output to print."""
         assert self.shards is not None
         self.check_folder()
         options = dataclasses.replace(self.options(progress), folder=self.checkpoints())

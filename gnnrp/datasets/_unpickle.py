@@ -62,16 +62,7 @@ class Graph(dict):
 
 
 def load(content: bytes, check_memory: Callable[[], None] = lambda: None) -> Any:
-    """Evaluate a Python 2 pickle with stand-ins for every global.
-
-    Args:
-        content: of the file.
-        check_memory: called regularly; raises if memory is short.
-
-    Raises:
-        ValueError: an operation, a global or a container that the published files do
-            not have, or too many of them.
-    """
+    """Evaluate a Python 2 pickle with stand-ins for every global."""
     machine = _Machine(len(content))
     for number, (opcode, argument, position) in enumerate(pickletools.genops(content)):
         if number >= MAX_OPERATIONS:
@@ -242,12 +233,7 @@ def is_shape(shape: object, num_dimensions: tuple[int, ...]) -> bool:
 
 
 def dense(array: object) -> Num[np.ndarray, "..."]:
-    """Build an array of one or two dimensions from its raw parts.
-
-    Raises:
-        TypeError: no array, or a part of its state of the wrong type.
-        ValueError: the parts do not fit together.
-    """
+    """Build an array of one or two dimensions from its raw parts."""
     state = array.state if isinstance(array, Part) and array.kind == "array" else None
     if not isinstance(state, tuple):
         msg = "an array is missing"

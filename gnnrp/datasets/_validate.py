@@ -12,11 +12,7 @@ CHUNK = 1 << 20  # values checked at once
 
 
 def require(condition: Any, message: str) -> None:
-    """Refuse a file.
-
-    Raises:
-        ValueError: the condition does not hold.
-    """
+    """Refuse a file."""
     if not condition:
         raise ValueError(message)
 
@@ -24,11 +20,7 @@ def require(condition: Any, message: str) -> None:
 def edges(
     pairs: Num[np.ndarray, "e columns"], num_nodes: int
 ) -> Int[np.ndarray, "2 e"]:
-    """Return lines of (sender, receiver) as int64 (2, e).
-
-    Raises:
-        ValueError: not two columns, or a node id out of range.
-    """
+    """Return lines of (sender, receiver) as int64 (2, e)."""
     require(pairs.shape[1:] == (2,), f"edges have shape {pairs.shape}, expected (e, 2)")
     pairs = pairs.astype(np.int64, copy=False)
     if pairs.size and not 0 <= pairs.min() <= pairs.max() < num_nodes:
@@ -40,11 +32,7 @@ def edges(
 
 
 def class_ids(labels: Num[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], int]:
-    """Return labels as int64 and the number of classes, the largest id plus one.
-
-    Raises:
-        ValueError: no label, or one that is negative or not below n.
-    """
+    """Return labels as int64 and the number of classes, the largest id plus one."""
     labels = labels.astype(np.int64, copy=False)
     # More classes than nodes are a damaged file, and one-hot targets would be huge.
     if not labels.size or labels.min() < 0 or labels.max() >= labels.size:
@@ -54,11 +42,7 @@ def class_ids(labels: Num[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], int
 
 
 def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return values as float32.
-
-    Raises:
-        ValueError: a value that is not finite, or a table without columns.
-    """
+    """Return values as float32."""
     require(values.shape[1:] != (0,), "the features have no column")
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.ascontiguousarray(values, np.float32)
@@ -73,12 +57,7 @@ def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 def masks(
     split: Split, labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"]
 ) -> Split:
-    """Check splits, and return them unchanged.
-
-    Raises:
-        ValueError: shapes other than (s, n), no split or one without a training node,
-            overlapping masks, or a node without a label in a mask.
-    """
+    """Check splits, and return them unchanged."""
     labeled = splits.labeled_mask(labels)
     if any(m.ndim != 2 or m.shape != (len(split.train), len(labels)) for m in split):
         msg = f"masks of shape {[m.shape for m in split]} for {len(labels)} nodes"

@@ -17,13 +17,9 @@ _MAX_FILES = 3  # named in a message
 
 
 class MissingFilesError(FileNotFoundError):
-    """Missing files, with the remedy.
+    """Missing files, with the remedy."""
 
-    Commands print at most ``message_limit`` characters of the message: more if all
-    paths in it are short plain text, so that an address stays whole.
-    """
-
-    message_limit = safe_text.LIMIT
+    message_limit = safe_text.LIMIT  # of commands; more if all paths are short
 
 
 def cache() -> Path:
@@ -32,13 +28,7 @@ def cache() -> Path:
 
 
 def bases(root: str | os.PathLike[str] | None) -> list[Path]:
-    """Return the folders to search, in this order.
-
-    Raises:
-        FileNotFoundError: ``root`` does not exist.
-        NotADirectoryError: ``root`` is a file.
-        OSError: a named folder cannot be read.
-    """
+    """Return the folders to search, in this order."""
     named = [root, os.environ.get(VARIABLE)]
     folders = [Path(base).expanduser() for base in named if base]
     for folder in folders:
@@ -69,16 +59,7 @@ def locate(
 def fetch(
     name: str, root: str | os.PathLike[str] | None, *, progress: bool = False
 ) -> tuple[Source, Path]:
-    """Download the preferred source to the cache.
-
-    Args:
-        name: of the dataset.
-        root: the folder searched first, for error messages.
-        progress: print the address of each file on standard error.
-
-    Raises:
-        FileNotFoundError: there is no address, or the download failed.
-    """
+    """Download the preferred source to the cache."""
     source = SOURCES[name][0]
     if not source.urls and not (source.archive and download.can_fetch_archives()):
         refuse(name, root)
@@ -109,18 +90,7 @@ def refuse(
     *,
     to_cache: bool = True,
 ) -> NoReturn:
-    """Raise an error with the missing files, the searched folders and the remedy.
-
-    Args:
-        name: of the dataset.
-        root: the folder searched first.
-        failure: the failed attempt and its reason, for the message.
-        cause: the exception of that attempt.
-        to_cache: advise to put the files into the cache.
-
-    Raises:
-        MissingFilesError: always.
-    """
+    """Raise an error with the missing files, the searched folders and the remedy."""
     source, missing = _nearest(name, root)
     places = ", ".join(str(base) for base in bases(root))
     place = cache() / source.folder
@@ -180,12 +150,7 @@ def _missing(folder: Path, source: Source) -> list[str]:
 
 
 def _candidates(base: Path, source: Source) -> Iterator[Path]:
-    """Yield the folders below ``base`` that may hold the files of a source.
-
-    These are the base itself and its folders with the name of the dataset, and usual
-    folders in them: of our own cache, PyTorch Geometric (``Cora/raw``), OGB
-    (``ogbn_arxiv``, ``arxiv``) and clones of the original repositories.
-    """
+    """Yield the folders of our cache, PyTorch Geometric, OGB and original clones."""
     try:
         children = sorted(child for child in base.iterdir() if child.is_dir())
     except OSError:

@@ -29,21 +29,7 @@ FRACTIONS = (0.8, 0.1, 0.1)  # the paper's, App. E.2; no split is published
 def read(
     folder: Path, name: str, *, seed: int = 0, max_bytes: int | None = None
 ) -> Dataset:
-    """Read the npz file and draw ten 80/10/10 splits.
-
-    The adjacency of the two Amazon sets is stored without symmetry.
-
-    Args:
-        folder: of the file.
-        name: computers, photo, cs or physics.
-        seed: of the splits.
-        max_bytes: memory limit of this process, see ``runtime.memory``.
-
-    Raises:
-        ValueError: the file is damaged or too large.
-
-    Source: Shchur et al. 2018.
-    """
+    """Read the npz file (Shchur et al. 2018) and draw ten 80/10/10 splits."""
     files = raw_files.stat_all(folder, [FILES[name]], max_bytes)
     (file,) = files.values()
     with raw_files.format_errors(file.path, "co-purchase or co-author"):

@@ -16,18 +16,7 @@ def build(
     *,
     max_columns: int,
 ) -> scipy.sparse.csr_array:
-    """Return a float32 matrix from its parts, after checking them.
-
-    Args:
-        data: stored values.
-        indices: column of each value.
-        indptr: start of each row.
-        shape: rows, columns.
-        max_columns: upper limit of the columns, which no array implies.
-
-    Raises:
-        ValueError: the parts do not fit together.
-    """
+    """Return a float32 matrix from its parts, after checking them."""
     require(shape[1] != 0, f"the sparse matrix of shape {shape} has no column")
     if not 0 < shape[1] <= max_columns:
         msg = f"the sparse matrix of shape {shape} has more than {max_columns} columns"
@@ -49,11 +38,7 @@ def check(
     indptr: Int[np.ndarray, " r"],
     shape: tuple[int, int],
 ) -> None:
-    """Refuse parts, of signed integers, with which scipy would read out of bounds.
-
-    Raises:
-        ValueError: the parts do not fit together.
-    """
+    """Refuse parts, of signed integers, with which scipy would read out of bounds."""
     num_rows, num_columns = shape
     fits = (
         indptr.size == num_rows + 1

@@ -1,4 +1,4 @@
-"""Roman-empire as two CSV files, without features and public splits."""
+"""Roman-empire as two CSV files, without features and the public splits."""
 
 from pathlib import Path
 
@@ -12,19 +12,7 @@ FRACTIONS = (0.5, 0.25, 0.25)  # of the public splits
 def read(
     folder: Path, name: str, *, seed: int = 0, max_bytes: int | None = None
 ) -> Dataset:
-    """Read ``edges.csv`` and ``labels.csv``, and draw ten 50/25/25 splits.
-
-    Results on these splits do not reproduce published ones.
-
-    Args:
-        folder: of the files.
-        name: of the dataset, which the files do not contain.
-        seed: of the splits.
-        max_bytes: memory limit of this process, see ``runtime.memory``.
-
-    Raises:
-        ValueError: a file is damaged or too large.
-    """
+    """Read ``edges.csv`` and ``labels.csv``, and draw ten 50/25/25 splits."""
     files = raw_files.stat_all(folder, ["edges.csv", "labels.csv"], max_bytes)
     edge_file, label_file = files.values()
     with raw_files.format_errors(label_file.path, "label"):

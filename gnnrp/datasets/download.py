@@ -33,17 +33,7 @@ def registry() -> dict[str, str]:
 
 
 def file(url: str, folder: Path, name: str, *, progress: bool) -> None:
-    """Download a file with the sha256 of the registry.
-
-    Args:
-        url: of the file.
-        folder: target, removed again if it stays empty.
-        name: of the file in the folder and in the registry.
-        progress: print the address on standard error.
-
-    Raises:
-        OSError: something other than a file has this name, or the download fails.
-    """
+    """Download a file with the sha256 of the registry."""
     import pooch  # slow, and rarely needed
 
     folders.check_regular(folder / name)
@@ -70,26 +60,13 @@ def can_fetch_archives() -> bool:
 
 
 def archive(url: str, target: Path, files: tuple[str, ...], *, progress: bool) -> None:
-    """Download and unpack an archive of OGB; ``target`` is complete or not created.
-
-    OGB publishes no checksums; the CRC of each file in the archive is checked.
-
-    Args:
-        url: of a zip file with one folder, named as the zip file.
-        target: of that folder; absent or empty.
-        files: required in the folder.
-        progress: print the size on standard error, and a progress bar on a terminal.
-
-    Raises:
-        OSError: no connection, or no space.
-        FileNotFoundError: the archive lacks a file.
-    """
+    """Download and unpack an archive of OGB; ``target`` is complete or not created."""
     from ogb.utils import url as ogb_url  # pyright: ignore[reportMissingImports]
 
     target.parent.mkdir(parents=True, exist_ok=True)
     with folders.scratch(target.parent) as folder:
         path = _download(ogb_url, url, str(folder), progress=progress)
-        ogb_url.extract_zip(str(path), str(folder), log=False)
+        ogb_url.extract_zip(str(path), str(folder), log=False)  # it checks every CRC
         unpacked = Path(folder, Path(url).stem)
         for name in files:
             if not (unpacked / name).is_file():
@@ -99,13 +76,7 @@ def archive(url: str, target: Path, files: tuple[str, ...], *, progress: bool) -
 
 
 def _download(ogb_url: Any, url: str, folder: str, *, progress: bool) -> Path:
-    """Return the archive, of the size that the server states.
-
-    Raises:
-        OSError: no connection.
-        ConnectionError: the connection broke off.
-        BaseException: the cause of a RuntimeError of ogb, such as an interrupt.
-    """
+    """Return the archive, of the size that the server states."""
     bar = sys.stderr if progress and sys.stderr.isatty() else io.StringIO()
     with _timeout():
         size = _size(url)
@@ -123,11 +94,7 @@ def _download(ogb_url: Any, url: str, folder: str, *, progress: bool) -> Path:
 
 
 def _size(url: str) -> int:
-    """Return the size of a download in bytes.
-
-    Raises:
-        HTTPError: the server refuses.
-    """
+    """Return the size of a download in bytes."""
     try:
         with urllib.request.urlopen(url) as reply:
             return int(reply.headers["Content-Length"] or 0)

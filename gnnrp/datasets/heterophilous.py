@@ -1,4 +1,7 @@
-"""The heterophilous benchmarks: one npz file each."""
+"""The heterophilous benchmarks: one npz file each.
+
+Source: Platonov et al. 2023; Texas, Cornell, Wisconsin: Pei et al. 2020.
+"""
 
 from pathlib import Path
 
@@ -18,18 +21,7 @@ MEMBERS = {
 
 
 def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
-    """Read ``NAME.npz`` with its ten public splits; each edge is stored once.
-
-    Args:
-        folder: of the file.
-        name: of the dataset; the file has an underscore for a hyphen.
-        max_bytes: memory limit of this process, see ``runtime.memory``.
-
-    Raises:
-        ValueError: the file is damaged or too large.
-
-    Source: Platonov et al. 2023; Texas, Cornell, Wisconsin: Pei et al. 2020.
-    """
+    """Read ``NAME.npz`` with its ten public splits; each edge is stored once."""
     file = f"{name.replace('-', '_')}.npz"
     files = raw_files.stat_all(folder, [file], max_bytes)
     with raw_files.format_errors(folder / file, "heterophilous graph"):

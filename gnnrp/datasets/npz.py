@@ -47,10 +47,7 @@ class Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
     def peak_bytes(self) -> int:
-        """Return the bytes of the array and its copies: float32, or int64 per axis.
-
-        Masks are not copied.
-        """
+        """Return the bytes of the array and its copies: float32, or int64 per axis."""
         copies = {"b": 0, "f": 4 * (self.dtype.itemsize != 4)}
         per_number = copies.get(self.dtype.kind, 8 * len(self.shape))
         return self.num_bytes() + per_number * math.prod(self.shape)
@@ -59,17 +56,7 @@ class Header(NamedTuple):
 def read(
     file: File | Path, expected: Mapping[str, tuple[str, int]]
 ) -> dict[str, np.ndarray]:
-    """Read the named arrays of an npz file and nothing else in it.
-
-    Args:
-        file: the npz file.
-        expected: name -> allowed dtype kinds (``"iu"``, ``"f"``, ...) and number of
-            dimensions; a name that ends in ``?`` is optional.
-
-    Raises:
-        ValueError: a member is missing, pickled, of another type, or of another size
-            than its header claims; or the arrays do not fit in memory.
-    """
+    """Read the named arrays of an npz file and nothing else in it."""
     file = file if isinstance(file, File) else raw_files.stat(file)
     with _BoundedReader(file.path) as stream, zipfile.ZipFile(stream) as archive:
         infos = dict(_infos(archive, expected, file.max_unpacked_bytes()))
@@ -96,11 +83,7 @@ def read(
 def _infos(
     archive: zipfile.ZipFile, expected: Iterable[str], limit: int
 ) -> Iterator[tuple[str, zipfile.ZipInfo]]:
-    """Yield the members to read, checked before anything is unpacked.
-
-    Raises:
-        ValueError: a member is missing, too large, or of another compression.
-    """
+    """Yield the members to read, checked before anything is unpacked."""
     members = set(archive.namelist())
     for key in expected:
         name = key.removesuffix("?")
@@ -133,17 +116,7 @@ class _BoundedReader(io.BufferedReader):
 
 
 def read_header(stream: Any, name: str, size: int) -> Header:
-    """Read and check the header of an npy file.
-
-    Args:
-        stream: at its start.
-        name: of the array, for error messages.
-        size: of the file, in bytes.
-
-    Raises:
-        ValueError: another version, a header of another form, pickled data, or data of
-            another size than claimed.
-    """
+    """Read and check the header of an npy file."""
     start = stream.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         msg = f"member {name!r} is no npy file"
@@ -180,11 +153,7 @@ def _parse(text: str, name: str) -> tuple[tuple[int, ...], np.dtype, bool]:
 
 
 def read_array(stream: Any, header: Header) -> np.ndarray:
-    """Return the array, unpacked in chunks into its place.
-
-    Raises:
-        ValueError: the data end early.
-    """
+    """Return the array, unpacked in chunks into its place."""
     stream.read(header.start)
     flat = np.empty(math.prod(header.shape), header.dtype)
     raw, done = flat.view(np.uint8), 0

@@ -1,4 +1,7 @@
-"""Arxiv, Proteins, Products in OGB's raw layout: gzipped lines, no torch, no pickle."""
+"""Arxiv, Proteins, Products in OGB's raw layout: gzipped lines, no torch, no pickle.
+
+OGB's folder ``processed`` is ignored. Source: Hu et al. 2020.
+"""
 
 from pathlib import Path
 
@@ -26,23 +29,7 @@ def required_files(name: str) -> tuple[str, ...]:
 
 
 def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
-    """Read graph, labels, public split, and features if there are files of them.
-
-    OGB's folder ``processed`` is ignored. (To load the same folder with the ogb package
-    under torch 2.6 or newer, set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 or delete
-    ``processed/data_processed``.)
-
-    Args:
-        folder: OGB's folder of the dataset, with ``raw`` and ``split`` in it.
-        name: arxiv (directed citations), proteins (112 binary tasks; node features are
-            means of edge features) or products.
-        max_bytes: memory limit of this process, see ``runtime.memory``.
-
-    Raises:
-        ValueError: a file is damaged, too large, or does not fit the others.
-
-    Source: Hu et al. 2020.
-    """
+    """Read graph, labels, public split, and features if there are files of them."""
     feature_file = EDGE_FEATURES if name == "proteins" else FEATURES
     names = [*required_files(name)]
     names += [feature_file] if (folder / feature_file).exists() else []

@@ -25,16 +25,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     Nodes missing from ``test.index`` (15 of Citeseer) keep their place and edges, but
     have zero features, label -1, and are in no mask.
 
-    Args:
-        folder: of the files.
-        name: cora, citeseer or pubmed.
-        max_bytes: memory limit of this process, see ``runtime.memory``.
-
-    Raises:
-        ValueError: a file is damaged, hostile, too large or does not fit the others.
-
-    Source: Yang et al. 2016; public split: the first 20 nodes a class, the 500 after
-    them, the 1,000 of ``test.index``.
+    Source: Yang et al. 2016: 20 training nodes a class, the next 500 for validation.
     """
     names = [f"ind.{name}.{part}" for part in PARTS]
     files = raw_files.stat_all(folder, names, max_bytes)
@@ -74,11 +65,7 @@ def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
 
 
 def _num_nodes(loaded: dict[str, Any]) -> int:
-    """Return n, the largest test id plus one.
-
-    Raises:
-        ValueError: ids that are repeated, too small or too large; no node at all.
-    """
+    """Return n, the largest test id plus one."""
     ids, num_known = loaded["test.index"], loaded["allx"].shape[0]
     num_rows = num_known + loaded["tx"].shape[0]
     if len(ids) != loaded["tx"].shape[0] or len(np.unique(ids)) != len(ids):

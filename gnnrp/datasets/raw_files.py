@@ -41,15 +41,7 @@ class File:
             return stream.read(self.size)
 
     def reserve(self, num_bytes: int, allocated: int = 0) -> None:
-        """Check that an allocation fits, before it is made.
-
-        Args:
-            num_bytes: size of the allocation.
-            allocated: part of it that exists already.
-
-        Raises:
-            TooLargeError: it does not fit.
-        """
+        """Check that an allocation fits, before it is made."""
         left = max(0, self.room.limit - memory.process_bytes()) + allocated
         if num_bytes > left:
             said, source, fix = memory.format_bytes, self.room.source, _MORE_MEMORY
@@ -67,15 +59,7 @@ class File:
 
 
 def stat(path: Path, room: memory.Room | None = None) -> File:
-    """Return a file without opening it, since a pipe can be read only once.
-
-    Args:
-        path: of the file.
-        room: memory left; by default, that of the machine or container.
-
-    Raises:
-        OSError: the file does not exist.
-    """
+    """Return a file without opening it, since a pipe can be read only once."""
     with os_errors(path):
         status = path.stat()
     room = room or memory.room_on_host()
@@ -85,12 +69,7 @@ def stat(path: Path, room: memory.Room | None = None) -> File:
 def stat_all(
     folder: Path, names: Iterable[str], max_bytes: int | None = None
 ) -> dict[str, File]:
-    """Return the named files, all of them readable.
-
-    Raises:
-        OSError: a file cannot be read.
-        ValueError: a file is larger than all published files.
-    """
+    """Return the named files, all of them readable."""
     room = memory.room_on_host(max_bytes)
     files = {name: stat(folder / name, room) for name in names}
     for file in files.values():
@@ -105,11 +84,7 @@ def stat_all(
 
 
 def digests(files: Mapping[str, File]) -> dict[str, str]:
-    """Return the sha256 of every file, of the bytes that were parsed.
-
-    Raises:
-        ValueError: a file has changed since it was parsed.
-    """
+    """Return the sha256 of every file, of the bytes that were parsed."""
     return {name: _digest(file) for name, file in files.items()}
 
 
@@ -128,11 +103,7 @@ def _version(status: os.stat_result) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def os_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into one sentence with the file or folder.
-
-    Raises:
-        OSError: of the class that was raised inside.
-    """
+    """Turn an OSError into one sentence with the file or folder."""
     try:
         yield
     except OSError as error:
@@ -145,17 +116,7 @@ def os_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def format_errors(path: Path, kind: str) -> Iterator[None]:
-    """Turn any exception of a parser into one sentence that starts with the file.
-
-    Args:
-        path: the file, or the folder if several files disagree.
-        kind: the expected format, for the message.
-
-    Raises:
-        ValueError: any other exception.
-        TooLargeError: not enough memory.
-        OSError: the file could not be read to its end.
-    """
+    """Turn any exception of a parser into one sentence that starts with the file."""
     try:
         yield
     except TooLargeError:

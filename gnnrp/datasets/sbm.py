@@ -136,11 +136,7 @@ def _split(
     num_val: int,
     num_test: int,
 ) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"], Int[np.ndarray, " c"]]:
-    """Return training, validation and test nodes from a random order of the nodes.
-
-    Raises:
-        ValueError: too few nodes.
-    """
+    """Return training, validation and test nodes from a random order of the nodes."""
     train_per_class = checks.count("train_per_class", train_per_class, 0)
     num_val = checks.count("num_val", num_val, 0)
     num_test = checks.count("num_test", num_test, 0)

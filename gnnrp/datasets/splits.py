@@ -12,15 +12,7 @@ from gnnrp.types import Split
 def labeled_mask(
     labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"],
 ) -> Bool[np.ndarray, " n"]:
-    """Return the mask of the nodes with a label, or with at least one of several.
-
-    Args:
-        labels: class ids, -1 if unknown, or one column per task, NaN if unknown.
-
-    Raises:
-        ValueError: neither (n,) nor (n, q).
-        TypeError: neither class ids nor columns of numbers.
-    """
+    """Return the mask of the nodes with a label, or with at least one of several."""
     if np.ndim(labels) == 1:
         return checks.labels("labels", labels) >= 0
     labels = checks.reals("labels", labels)

@@ -22,31 +22,15 @@ _NO_TABLE = "not every line has {} number(s)"
 
 def table(
     file: File,
-    num_columns: int | None = None,
+    num_columns: int | None = None,  # None: those of the first line
     *,
-    floats: bool = False,
+    floats: bool = False,  # float32, nan allowed, instead of int64
     separators: bytes = b",",
-    header: bytes | None = None,
+    header: bytes | None = None,  # the first line; None: no header, empty: any header
     max_rows: int | None = None,
-    copies: int = 0,
+    copies: int = 0,  # that the caller makes, for the memory check
 ) -> Num[np.ndarray, "rows columns"]:
-    """Parse lines of numbers, gzipped or not.
-
-    A byte order mark, blanks around numbers, any line ends and blank lines at the end
-    are ignored. The file is read once, so that it may be a pipe.
-
-    Args:
-        file: to read.
-        num_columns: of every line; by default, that of the first line.
-        floats: float32 (nan allowed) instead of int64.
-        separators: each of these bytes separates two numbers.
-        header: the first line; None without a header, empty for any header.
-        max_rows: refuse a file of many more lines before its end.
-        copies: of the table that the caller makes, for the memory check.
-
-    Raises:
-        ValueError: other text, or a table that does not fit in memory.
-    """
+    """Parse lines of numbers in one pass, so that the file may be a pipe."""
     dtype = np.float32 if floats else np.int64
     values: np.ndarray = np.empty((0, num_columns or 1), dtype)
     ended = False  # by a blank line
@@ -75,11 +59,7 @@ def table(
 def _clean_lines(
     file: File, separators: bytes, header: bytes | None
 ) -> Iterator[bytes]:
-    """Yield chunks of whole lines without blanks, with commas between the numbers.
-
-    Raises:
-        ValueError: the first line is not the header, or there is none.
-    """
+    """Yield chunks of whole lines without blanks, with commas between the numbers."""
     commas = bytes.maketrans(separators, b"," * len(separators))
     tabs = b"" if b"\t" in separators else b"\t"
     inner = re.compile(rb"(?<![ %b])[ %b]+(?=[,\n])|(?<=[,\n])[ %b]+" % ((tabs,) * 3))

@@ -1,6 +1,6 @@
 """Texas, Cornell, Wisconsin as published with Geom-GCN: text, and a file per split.
 
-The paper's 325 edges of Texas are the lines of this format; 16 of them are loops.
+The paper's 325 edges of Texas are lines of this format. Source: Pei et al. 2020.
 """
 
 from pathlib import Path
@@ -24,18 +24,7 @@ def split_file(name: str, i: int) -> str:
 
 
 def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
-    """Read directed edges, binary features, labels and the ten public splits.
-
-    Args:
-        folder: of the twelve files.
-        name: texas, cornell or wisconsin.
-        max_bytes: memory limit of this process, see ``runtime.memory``.
-
-    Raises:
-        ValueError: a file is damaged, too large, or does not fit the others.
-
-    Source: Pei et al. 2020.
-    """
+    """Read directed edges, binary features, labels and the ten public splits."""
     split_files = [split_file(name, i) for i in range(NUM_SPLITS)]
     files = raw_files.stat_all(folder, [EDGES, NODES, *split_files], max_bytes)
     with raw_files.format_errors(folder / NODES, "Geom-GCN node"):

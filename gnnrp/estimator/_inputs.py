@@ -65,11 +65,7 @@ class Inputs(NamedTuple):
 
 
 def parse_settings(params: dict[str, Any]) -> RPSettings:
-    """Validate the parameters of an estimator; those to select become defaults.
-
-    Raises:
-        ValueError: a parameter is out of range.
-    """
+    """Validate the parameters of an estimator; those to select become defaults."""
     numbers = {}  # of numpy and JAX too, as Python numbers
     for name in (*SELECTED, "gamma", "alpha"):
         value = params[name]
@@ -91,18 +87,7 @@ def parse_settings(params: dict[str, Any]) -> RPSettings:
 def validate(
     data: GraphData, initial: Any, settings: RPSettings, metric: str
 ) -> Inputs:
-    """Validate graph, labels, masks and features, and build the similarity.
-
-    Args:
-        data: graph, labels, masks and features.
-        initial: F_0, or None.
-        settings: of RP; the power may change later.
-        metric: name.
-
-    Raises:
-        ValueError: inputs that do not match each other.
-        TypeError: an object of another type.
-    """
+    """Validate graph, labels, masks and features, and build the similarity."""
     classes, codes, train, val = _nodes(data)
     if metric == "roc_auc" and val.any() and len(np.unique(codes[val])) == 1:
         msg = "roc_auc needs two classes in val_mask, and all its nodes are of one"
@@ -144,11 +129,7 @@ def _one_hot(
     train: Bool[np.ndarray, " n"],
     val: Bool[np.ndarray, " n"],
 ) -> Float[np.ndarray, "n c"]:
-    """Return the targets, with zero rows for nodes of no training class.
-
-    Raises:
-        ValueError: the targets, or the smallest run with them, do not fit in memory.
-    """
+    """Return the targets, with zero rows for nodes of no training class."""
     sizes = Sizes(
         len(codes),
         num_classes,
@@ -191,11 +172,7 @@ def _nodes(
 ) -> tuple[
     np.ndarray, Int[np.ndarray, " n"], Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]
 ]:
-    """Return training classes, codes, training and validation nodes.
-
-    Raises:
-        ValueError: labels are missing, or of one class, or do not match the masks.
-    """
+    """Return training classes, codes, training and validation nodes."""
     if data.labels is None:
         msg = "labels are missing: pass one for each node, -1 or None where unknown"
         raise ValueError(msg)
@@ -217,11 +194,7 @@ def _nodes(
 def _masks(
     data: GraphData, codes: Int[np.ndarray, " n"]
 ) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Return the masks of the training and the validation nodes, all labeled.
-
-    Raises:
-        ValueError: masks that do not match the nodes, the labels or each other.
-    """
+    """Return the masks of the training and the validation nodes, all labeled."""
     num_nodes = masks.num_nodes(data, len(codes))
     val = np.zeros(num_nodes, bool)
     if data.val_mask is not None:
@@ -247,12 +220,7 @@ def _masks(
 
 
 def _features(x: Any) -> Any:
-    """Return the features of a kernel, dense ones on the host.
-
-    Raises:
-        ValueError: they are missing, or not a matrix.
-        TypeError: not real numbers.
-    """
+    """Return the features of a kernel, dense ones on the host."""
     if x is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
         raise ValueError(msg)
@@ -262,12 +230,7 @@ def _features(x: Any) -> Any:
 
 
 def _initial(scores: Any, num_nodes: int, classes: np.ndarray) -> Any:
-    """Return F_0 in the type of runs.
-
-    Raises:
-        ValueError: another shape, or not finite.
-        TypeError: not real numbers.
-    """
+    """Return F_0 in the type of runs."""
     if scores is None:
         return None
     initial = checks.reals("initial", scores)

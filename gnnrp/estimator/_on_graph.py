@@ -123,11 +123,7 @@ class OnGraph(Parameters):
 
 
 def _clone(model: Any) -> Any:
-    """Return an unfitted copy of a model.
-
-    Raises:
-        TypeError: it is not an estimator.
-    """
+    """Return an unfitted copy of a model."""
     if not hasattr(model, "get_params") or isinstance(model, type):
         msg = (
             f"model must be an estimator, such as ResidualPropagation(), got {model!r}"

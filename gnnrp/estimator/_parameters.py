@@ -15,11 +15,7 @@ class Parameters:
     _estimator_type = "classifier"  # for scikit-learn before 1.6
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments by name.
-
-        Args:
-            deep: include the parameters of nested estimators, as ``name__inner``.
-        """
+        """Return the constructor's arguments by name."""
         names = inspect.signature(type(self)).parameters
         params = {name: getattr(self, name) for name in names}
         for name, value in list(params.items()) if deep else ():
@@ -29,14 +25,7 @@ class Parameters:
         return params
 
     def set_params(self, **params: Any) -> Any:
-        """Set constructor arguments by name; fitted attributes stay.
-
-        Args:
-            params: new values; ``name__inner`` sets a parameter of an argument.
-
-        Raises:
-            ValueError: no argument has that name.
-        """
+        """Set constructor arguments by name; fitted attributes stay."""
         for key in sorted(params, key=lambda key: "__" in key):  # nested ones last
             name, nested, inner = key.partition("__")
             checks.one_of("parameter", name, inspect.signature(type(self)).parameters)

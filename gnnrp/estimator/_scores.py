@@ -12,21 +12,13 @@ from gnnrp.types import MetricFn
 
 
 def metric_fn(name: str, num_classes: int) -> MetricFn:
-    """Return a metric by name; ROC-AUC of two classes takes the scores of the second.
-
-    Raises:
-        ValueError: unknown name.
-    """
+    """Return a metric by name; ROC-AUC of two classes scores the second."""
     found = metrics.by_name(name)
     return _binary_roc_auc if name == "roc_auc" and num_classes == 2 else found
 
 
 def roc_auc(scores: Float[np.ndarray, "q c"], codes: Int[np.ndarray, " q"]) -> float:
-    """Return the ROC-AUC of scores of nodes of these classes.
-
-    Raises:
-        ValueError: all nodes are of one class.
-    """
+    """Return the ROC-AUC of scores of nodes of these classes."""
     num_classes = scores.shape[1]
     targets = (codes[:, None] == np.arange(num_classes)).astype(scores.dtype)
     with presets.precision(str(scores.dtype)):
@@ -44,13 +36,7 @@ def roc_auc(scores: Float[np.ndarray, "q c"], codes: Int[np.ndarray, " q"]) -> f
 def probabilities(
     scores: Float[np.ndarray, "q c"], loss: str
 ) -> Float[np.ndarray, "q c"]:
-    """Return distributions over the classes in float64, largest where the scores are.
-
-    Args:
-        scores: F.
-        loss: "softmax" and "sigmoid" take F as logits; the others clip F at 0, and
-            subtract the minimum of rows without a positive entry. Rows then sum to 1.
-    """
+    """Return distributions over the classes, largest where the scores are."""
     x = scores.astype(np.float64)
     if loss == "softmax":
         x = np.exp(x - x.max(axis=1, keepdims=True))

@@ -24,16 +24,7 @@ class Choice(NamedTuple):
 def fit(
     inputs: Inputs, params: dict[str, Any]
 ) -> tuple[Choice, propagation.Trajectory]:
-    """Choose the parameters that are None by validation, and run RP with them.
-
-    Args:
-        inputs: validated.
-        params: of the estimator. Without validation nodes, ``holdout`` and ``seed``
-            decide which training nodes are held out.
-
-    Raises:
-        ValueError: no setting has a validation score, or no node can be held out.
-    """
+    """Choose the parameters that are None by validation, and run RP with them."""
     settings = inputs.settings
     free = {name for name in SELECTED if params[name] is None}
     powers = sweep.POWERS if "power" in free else (settings.power,)
@@ -72,17 +63,7 @@ def best_of_grid(
     step_sizes: tuple[float, ...],
     num_steps: int,
 ) -> Choice:
-    """Return the setting of the grid with the best validation score.
-
-    Args:
-        inputs: with validation nodes.
-        powers: K.
-        step_sizes: η.
-        num_steps: of each run.
-
-    Raises:
-        ValueError: no setting has a validation score.
-    """
+    """Return the setting of the grid with the best validation score."""
     table = sweep.run(
         {power: inputs.make_similarity(inputs.matrix, power) for power in powers},
         inputs.targets,
@@ -116,20 +97,7 @@ def held_out(
     seed: int,
     num_classes: int = 1,
 ) -> Bool[np.ndarray, " n"]:
-    """Return the training nodes to hold out: a share of each class, at least one.
-
-    A class of a single training node keeps it.
-
-    Args:
-        codes: class of each node.
-        train: training nodes.
-        fraction: of each class, rounded; in (0, 1).
-        seed: of numpy's default generator.
-        num_classes: least number of classes that the metric needs.
-
-    Raises:
-        ValueError: fewer classes have two training nodes.
-    """
+    """Return the held-out share of each class: at least one node, never its last."""
     generator = np.random.default_rng(seed)
     result = np.zeros(len(codes), bool)
     for code in np.unique(codes[train]):

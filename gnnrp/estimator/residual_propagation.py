@@ -241,11 +241,7 @@ class ResidualPropagation(Parameters):
     def _set_results(
         self, inputs: Inputs, choice: Choice, trajectory: Trajectory
     ) -> None:
-        """Set the fitted attributes, all at once.
-
-        Raises:
-            ValueError: scores that are not finite.
-        """
+        """Set the fitted attributes, all at once."""
         scores = np.asarray(trajectory.predictions)
         growth = trajectory.report.divergences[0]
         if not np.isfinite(scores).all() or choice.best_step == 0:

@@ -44,11 +44,7 @@ def check_memory(
     *,
     synthetic: bool,
 ) -> bool:
-    """Return whether the Gram matrices of all graphs fit in half of the memory too.
-
-    Raises:
-        ValueError: the kernel or the training of the network does not fit.
-    """
+    """Return whether the Gram matrices of all graphs fit in half of the memory too."""
     num_nodes, features = dataset.num_nodes, dataset.features
     num_features = num_nodes if features is None else features.shape[1]
     network, itemsize = rule.network, jnp.zeros(0).dtype.itemsize
@@ -104,19 +100,7 @@ def build(
     manner: str,
     hold: bool,
 ) -> list[Graph]:
-    """Return the graphs with the union of their edges, so that all share one trace.
-
-    Args:
-        dataset: of edges and labels.
-        x: inputs.
-        num_graphs: from all (homophilic) edges to none.
-        depth: L.
-        family: of synthetic graphs, each with its own A^{2L}; thinned graphs of the
-            data set all have that of the first.
-        seed: of thinning.
-        manner: of thinning.
-        hold: store the Gram matrix of each graph's inputs.
-    """
+    """Return the graphs with the union of their edges, so that all share one trace."""
     shares = [float(share) for share in np.linspace(1, 0, num_graphs)]
     raw = raw_graphs(dataset, shares, family=family, seed=seed, manner=manner)
     normalized = [graph.normalize(w) for w in raw]

@@ -41,12 +41,6 @@ def claims(
     Alignments must differ by ``MARGIN``, accuracies by (4 n)^-1/2, the largest standard
     error for n test nodes.
 
-    Args:
-        rows: of a run.
-        graphs: of the rows.
-        synthetic: choose the findings on synthetic graphs.
-        num_test: n.
-
     Source: Section 6, "Synthetic Dataset", "Real-World Datasets" and what follows.
     """
     first, last = (
@@ -100,14 +94,12 @@ def find_fault(rows: Any, t: int, every: int, num_graphs: int) -> str | None:
 
 
 def are_close(entry: dict[str, Any], expected: dict[str, Any]) -> bool:
-    """Return whether two entries of a graph agree up to round-off.
-
-    Accuracies may differ by 0.1, since round-off may move nodes across ties.
-    """
+    """Return whether two entries of a graph agree up to round-off."""
     values, others = (np.array(_numbers(each), float) for each in (entry, expected))
     if entry.keys() != expected.keys() or values.shape != others.shape:
         return False
     names = [name for name in sorted(entry) for _ in _numbers({name: entry[name]})]
+    # Round-off may move nodes across ties, and change accuracies.
     slack = np.where(np.isin(names, Split._fields), 0.1, 1e-4)
     return np.allclose(values, others, 1e-3, slack, equal_nan=True)
 

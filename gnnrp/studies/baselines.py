@@ -86,17 +86,7 @@ def check_memory(
     splits: Split,
     max_bytes: int | None = None,
 ) -> None:
-    """Check that label propagation of all splits at once fits in memory.
-
-    Args:
-        targets: Y, or its shape alone.
-        splits: of the run.
-        max_bytes: limit; that of the machine by default.
-
-    Raises:
-        ValueError: it does not fit.
-        TypeError: ``splits`` is not a split.
-    """
+    """Check that label propagation of all splits at once fits in memory."""
     train, val, test = map(np.atleast_2d, as_split(splits))
     sizes = Sizes(
         *targets.shape,

@@ -127,11 +127,7 @@ def check_memory(
     *,
     num_targets: int = 1,
 ) -> None:
-    """Check that the kernels and targets of a graph fit.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Check that the kernels and targets of a graph fit."""
     itemsize = jnp.zeros(0).dtype.itemsize
     num_train = min(num_train, exact.MAX_TRAIN)  # beyond, nothing is factorized
     narrow = "float32, " if itemsize > 4 else ""
@@ -147,12 +143,8 @@ def check_memory(
 def peak_bytes(
     num_nodes: int, num_train: int, num_targets: int = 1, *, itemsize: int
 ) -> int:
-    """Return the peak of the GNTK of a GCN of any depth and of its evaluation.
-
-    Counts K and N; targets and scores of kernel regression; and the larger of two: a
-    centered or propagated N with a product, or the factors of the training nodes.
-    """
-    kernels = 2 * num_nodes**2 * itemsize
+    """Return the peak of the GNTK of a GCN of any depth and of its evaluation."""
+    kernels = 2 * num_nodes**2 * itemsize  # K, N; later a centered N with a product
     factors = num_nodes * num_train * (itemsize + 16) + 16 * num_train**2
     scores = num_nodes * num_targets * (3 * itemsize + 8)
     return kernels + max(kernels, factors) + scores + memory.RUNTIME
@@ -176,11 +168,7 @@ def _features(dataset: Dataset) -> Any:
 
 
 def _check_neural_tangents(dataset: Dataset, options: Options) -> None:
-    """Check that neural-tangents is installed, and that its kernels fit.
-
-    Raises:
-        ValueError: it is not, or they do not.
-    """
+    """Check that neural-tangents is installed, and that its kernels fit."""
     try:
         neural_tangents.load()
     except ImportError as error:

@@ -20,8 +20,7 @@ from gnnrp.runtime import checkpoints, checks, fingerprint
 from gnnrp.runtime.options import Options
 from gnnrp.studies import _graphs, _tracking_rows, records
 
-DENSE = 0.2
-"""Share of nonzero features from which they are stored densely."""
+DENSE = 0.2  # share of nonzero features from which dense products are faster
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,15 +160,7 @@ def run(
 
 
 def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
-    """Return the inputs of a network: the features, or one-hot rows if there are none.
-
-    From the share ``DENSE`` of nonzeros on, a dense product and dropout of dense inputs
-    are faster.
-
-    Args:
-        dataset: see ``datasets.load``.
-        row_normalize: subtract the minimum, and divide each row by max(its sum, 1).
-    """
+    """Return the inputs of a network: the features, or one-hot rows without them."""
     x: Any = dataset.features
     if x is None:
         x = scipy.sparse.eye_array(dataset.num_nodes, format="csr")
@@ -197,11 +188,7 @@ def _set_up(
     family: _graphs.Family | None,
     max_bytes: int | None,
 ) -> _Setup:
-    """Prepare network, data and graphs.
-
-    Raises:
-        ValueError: several tasks per node, or kernels that do not fit in memory.
-    """
+    """Prepare network, data and graphs."""
     if dataset.labels.ndim != 1:
         msg = f"{dataset.name} has several tasks a node; tracking needs one label"
         raise ValueError(msg)
@@ -316,11 +303,7 @@ def _entry(
 def _find_fault(
     setup: _Setup, settings: NTKSettings, t: int, rows: Any, snapshot: Any
 ) -> str | None:
-    """Return the fault of the rows of a checkpoint, or None.
-
-    Every evaluation up to step t must have a row with an entry for each graph, and the
-    last row must agree with the parameters on the first graph.
-    """
+    """Return the fault of the rows of a checkpoint, or None."""
     fault = _tracking_rows.find_fault(rows, t, settings.every, len(setup.graphs))
     if fault:
         return fault

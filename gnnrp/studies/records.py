@@ -26,17 +26,7 @@ def from_trajectory(
     baselines: dict[str, Baseline],
     seconds: dict[str, float],
 ) -> dict[str, Any]:
-    """Return the record of RP; scores in percent, deviations with ddof 1 over splits.
-
-    It includes the published score only if the settings are the published ones.
-
-    Args:
-        source: data set, or its parts, with name, metric and files.
-        settings: of the run.
-        trajectory: of RP.
-        baselines: by name.
-        seconds: of the stages by name.
-    """
+    """Return the record of RP, with the published score of the published settings."""
     as_published = SETTINGS.get(source.name) == settings
     published = PUBLISHED.get(source.name) if as_published else None
     best = (trajectory.best_val, trajectory.best_test, trajectory.best_step)
@@ -120,10 +110,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout of this package, None without one.
-
-    The suffix "-dirty" marks changes of tracked files.
-    """
+    """Return the commit of this checkout, "-dirty" after changes; None without one."""
     folder = Path(__file__).parents[2]
     if not (folder / ".git").exists():
         return None

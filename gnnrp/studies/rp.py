@@ -21,8 +21,7 @@ from gnnrp.studies import baselines, presets, records
 from gnnrp.studies.presets import RPSettings
 from gnnrp.types import LinearMap, Split
 
-DENSE_BYTES = 6 * 2**30
-"""Upper limit of a dense kernel."""
+DENSE_BYTES = 6 * 2**30  # upper limit of a dense kernel
 
 
 class Run(NamedTuple):
@@ -101,11 +100,7 @@ def _run(
 def _set_up(
     dataset: Dataset, settings: RPSettings, max_bytes: int | None
 ) -> tuple[sparse.Matrix, Any, LinearMap, str | None]:
-    """Return A, the targets, S, and the form of its kernel.
-
-    Raises:
-        ValueError: one of them does not fit in memory.
-    """
+    """Return A, the targets, S, and the form of its kernel."""
     num_nodes, num_edges = dataset.num_nodes, dataset.edges.shape[1]
     memory.check(
         f"the adjacency matrix of {num_edges:,} edges",
@@ -159,13 +154,7 @@ def build_similarity(
 
 
 def _checked_features(x: Any, settings: RPSettings, room: memory.Room) -> Any:
-    """Return the validated features; None without a kernel.
-
-    Row blocks, the smallest form of the kernel, must fit in memory.
-
-    Raises:
-        ValueError: they do not fit in memory, or the features do not match the kernel.
-    """
+    """Return the features, None without a kernel; its row blocks must fit in memory."""
     if settings.kernel is None:
         return None
     x = features.validate(x)
@@ -180,11 +169,7 @@ def _similarity(
     num_train: int,
     room: memory.Room,
 ) -> tuple[LinearMap, str | None]:
-    """Return S, and the form of its kernel with the reason.
-
-    Raises:
-        ValueError: see ``build_similarity``.
-    """
+    """Return S, and the form of its kernel with the reason."""
     walk = similarity.walk(matrix, settings.power, settings.alpha)
     if settings.kernel is None:
         return walk, None

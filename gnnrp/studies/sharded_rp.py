@@ -20,18 +20,7 @@ from gnnrp.studies.presets import RPSettings
 def run(
     folder: Path, settings: RPSettings, *, options: Options = Options()
 ) -> dict[str, Any]:
-    """Run RP on the parts in a folder, in all processes alike; return the record.
-
-    Args:
-        folder: of the parts, from ``shards.write``.
-        settings: of plain RP.
-        options: with a folder that all processes share; the memory limit holds for
-            each of them.
-
-    Raises:
-        ValueError: a kernel, which needs features; damaged parts, or another number of
-            devices; settings that ``propagation.run`` refuses.
-    """
+    """Run RP on the parts in a folder, in all processes alike; return the record."""
     if settings.kernel is not None:
         msg = "parts of a graph have no features; use plain RP (kernel none)"
         raise ValueError(msg)
