@@ -96,7 +96,7 @@ docs: $(STAMP)
 links: $(STAMP)
 	$(SITE) -b linkcheck . docs/_build/links
 
-# On generated graphs; with DATA=DIR, which holds the data sets named, on real ones.
+# On generated graphs; with DATA=DIR, which holds the datasets named, on real ones.
 OUT ?= bench
 BENCH := $(if $(DATA),--data-dir $(DATA)) --output $(OUT)
 WIDE := $(if $(DATA),--dataset cora --large pubmed --sparse arxiv)

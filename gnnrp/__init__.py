@@ -8,7 +8,7 @@ module:
 - ``gnnrp.propagation``: ``similarity``, ``residual``, ``exact``, ``label``, ``losses``.
 - ``gnnrp.kernels``: alignment, homophily, kernels of features, GNTKs, empirical NTKs.
 - ``gnnrp.models``: graph neural networks and their training.
-- ``gnnrp.studies``: data set to record, with published settings (``rp``, ``presets``).
+- ``gnnrp.studies``: dataset to record, with published settings (``rp``, ``presets``).
 - ``gnnrp.estimator``: ``ResidualPropagation``, and ``OnGraph`` for model selection.
 - ``gnnrp.metrics``, ``gnnrp.plotting``: scores on device; figures from records.
 """

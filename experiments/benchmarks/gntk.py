@@ -94,7 +94,7 @@ def two_layers(config: Config) -> dict[str, Any]:
         apart = error(one, np.asarray(other))
     times = harness.interleaved(contestants, config.repeats)
     return {
-        "data set": config.dataset,
+        "dataset": config.dataset,
         "nodes": data.num_nodes,
         "features": x.shape[1],
         "milliseconds": harness.in_milliseconds(times),
@@ -140,7 +140,7 @@ def decoupled_step(config: Config) -> dict[str, Any]:
         config.repeats,
     )
     return {
-        "data set": config.sparse,
+        "dataset": config.sparse,
         "power": 2 * config.hops,
         "milliseconds": harness.in_milliseconds(times),
         "ratio": harness.ratios(times, "decoupled", ["RP"]),
@@ -164,7 +164,7 @@ def block(config: Config) -> dict[str, Any]:
     began = time.perf_counter()
     local.gcn(adjacency, x, rows, columns, gntk.Network(2))
     return {
-        "data set": config.sparse,
+        "dataset": config.sparse,
         "nodes": data.num_nodes,
         "rows": size,
         "seconds": round(time.perf_counter() - began, 3),
@@ -181,7 +181,7 @@ def large(config: Config) -> dict[str, Any]:
     compiled = jax.jit(blocked.gcn, donate_argnums=1)
     jax.block_until_ready(compiled(matrix, gram, gntk.Network(3)))
     return {
-        "data set": config.large,
+        "dataset": config.large,
         "nodes": data.num_nodes,
         "seconds": round(time.perf_counter() - began, 2),
         "target_seconds": 180,

@@ -107,7 +107,7 @@ def large(config: Config) -> dict[str, Any]:
     began = time.perf_counter()
     by_structure(network, "trace")(params, learned).block_until_ready()
     return {
-        "data set": config.large,
+        "dataset": config.large,
         "nodes": data.num_nodes,
         "seconds": round(time.perf_counter() - began, 2),
         "target_seconds": 60,
@@ -143,7 +143,7 @@ def kernel(config: Config) -> dict[str, Any]:
         _, seconds = once(by_neural_tangents(network), params, learned)
         times["neural-tangents"] = {"median": seconds, "min": seconds}
     return {
-        "data set": config.dataset,
+        "dataset": config.dataset,
         "nodes": data.num_nodes,
         "milliseconds": harness.in_milliseconds(times),
         "ratio": harness.ratios(
@@ -213,7 +213,7 @@ def steps(config: Config) -> dict[str, Any]:
     times = harness.interleaved(contestants, config.repeats)
     others = [name for name in times if name != "gnnrp"]
     return {
-        "data set": config.dataset,
+        "dataset": config.dataset,
         "steps_per_second": {
             name: round(config.steps / pair["median"], 1)
             for name, pair in times.items()

@@ -168,7 +168,7 @@ def step_sizes(config: Config) -> dict[str, Any]:
         one.append(run([1.0], few, Iterate(loss))[1])
         all_seven.append(run(sweep.STEP_SIZES, few, Iterate(loss))[1])
     return {
-        "data set": config.sweep,
+        "dataset": config.sweep,
         "power": config.power,
         "step sizes": list(sweep.STEP_SIZES),
         "method": report.solver,
@@ -200,7 +200,7 @@ def grid(config: Config) -> dict[str, Any]:
     )
     best = sweep.winner(table)
     return {
-        "data set": config.sweep,
+        "dataset": config.sweep,
         "powers": list(config.powers),
         "seconds": round(time.perf_counter() - began, 2),
         "winner": best._asdict(),
@@ -234,7 +234,7 @@ def time_to_accuracy(config: Config) -> dict[str, Any]:
     goal = min(best, max(accuracy))
     epoch = next(i for i, value in enumerate(accuracy) if value >= goal)
     return {
-        "data set": config.curve,
+        "dataset": config.curve,
         "val": round(100 * goal, 2),
         "RP": {
             "best_val": round(100 * best, 2),
@@ -269,7 +269,7 @@ def methods(config: Config) -> dict[str, Any]:
     )
     report = run("auto").report
     return {
-        "data set": config.curve,
+        "dataset": config.curve,
         "milliseconds": harness.in_milliseconds(times),
         "chosen": report.solver,
         "reason": report.reason,

@@ -92,15 +92,15 @@ def _wide(record: dict[str, Any]) -> list[str]:
     return [
         "| kernels of wide GCNs | gnnrp | baselines in the same run |",
         "|---|---|---|",
-        f"| two layers on {two['data set']}, {two['nodes']:,} nodes | "
+        f"| two layers on {two['dataset']}, {two['nodes']:,} nodes | "
         f"{two_ms['gnnrp']:,.0f} ms | neural-tangents "
         f"{two_ms['neural-tangents']:,.0f} ms |",
-        f"| three layers on {large['data set']}, {large['nodes']:,} nodes, in blocks, "
+        f"| three layers on {large['dataset']}, {large['nodes']:,} nodes, in blocks, "
         f"one run | {large['seconds']:.0f} s, {large['peak_gigabytes']:.1f} GB | |",
         f"| {block['rows']} x {block['rows']} entries of two layers on "
-        f"{block['data set']}, by neighborhoods, one run | {block['seconds']:.1f} s | "
+        f"{block['dataset']}, by neighborhoods, one run | {block['seconds']:.1f} s | "
         f"the whole kernel would take {block['whole_kernel_gigabytes']:.0f} GB |",
-        f"| a step of RP along a decoupled GNN's kernel on {step['data set']}, "
+        f"| a step of RP along a decoupled GNN's kernel on {step['dataset']}, "
         f"K = {step['power']} | {step_ms['decoupled']:.0f} ms | along A^K "
         f"{step_ms['RP']:.0f} ms |",
     ]
@@ -118,16 +118,16 @@ def _finite(record: dict[str, Any]) -> list[str]:
     return [
         "| GCNs of width 16 | gnnrp | baselines in the same run |",
         "|---|---|---|",
-        f"| tangent kernel of the sum of logits on {kernel['data set']}, "
+        f"| tangent kernel of the sum of logits on {kernel['dataset']}, "
         f"{kernel['nodes']:,} nodes | {ms['structured']:.0f} ms, and "
         f"{ms['Gram matrix of the inputs']:.0f} ms once per graph | our Jacobian "
         f"contraction {ms['Jacobian contraction']:,.0f} ms, neural-tangents "
         f"{ms['neural-tangents']:,.0f} ms |",
         f"| the same, three layers | {deep['structured']:.1f} s | our Jacobian "
         f"contraction {deep['Jacobian']:.1f} s |",
-        f"| trace kernel on {large['data set']}, {large['nodes']:,} nodes, one run | "
+        f"| trace kernel on {large['dataset']}, {large['nodes']:,} nodes, one run | "
         f"{large['seconds']:.0f} s, {large['peak_gigabytes']:.1f} GB | |",
-        f"| training on {steps['data set']}, sparse features, steps per second | "
+        f"| training on {steps['dataset']}, sparse features, steps per second | "
         f"{rates['gnnrp']:,.0f} | dense features: {others} |",
     ]
 
@@ -148,7 +148,7 @@ def _sentences(
         f"  products and {one['seconds']:.0f} s on ogbn-arxiv. With K = {powers[0]} to "
         f"{powers[-1]}, it takes {all_powers['seconds']:.0f} s.\n"
         f"- To reach {race['val']:.1f} percent on the validation nodes of "
-        f"{race['data set'].capitalize()}, RP takes {race['RP']['seconds']:.2f} s for\n"
+        f"{race['dataset'].capitalize()}, RP takes {race['RP']['seconds']:.2f} s for\n"
         f"  all of its published steps, and a GCN takes {race['GCN']['seconds']:.2f} s "
         f"({race['GCN']['epochs']} epochs), both compiled.\n"
         f"- On a random graph of {largest['nodes']:,} nodes and "

@@ -60,7 +60,7 @@ def main(config: Config) -> dict[str, Any]:
     whole = rp_study.run(data, settings).trajectory
     hits = np.argmax(whole.predictions, axis=-1) == data.labels
     found = {
-        "data set": data.name,
+        "dataset": data.name,
         "splits": config.num_splits,
         "seed": config.seed,
         "settings": dataclasses.asdict(settings),

@@ -48,10 +48,10 @@ def values_from_flags(command: Any, settings: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatasetFlags:
-    """Flags of the commands that load a data set."""
+    """Flags of the commands that load a dataset."""
 
     dataset: str = "sbm"
-    """Name of the data set; see `gnnrp datasets`."""
+    """Name of the dataset; see `gnnrp datasets`."""
     data_dir: Path | None = None
     """Folder of the files, searched before $GNNRP_DATA and the user cache."""
     download: bool = True
@@ -64,14 +64,14 @@ class DatasetFlags:
     """Show the traceback of an error."""
 
     def check_dataset(self) -> None:
-        """Refuse an unknown data set, and --data-dir for the generated one."""
+        """Refuse an unknown dataset, and --data-dir for the generated one."""
         from gnnrp import datasets
         from gnnrp.runtime import checks
 
         checks.one_of("dataset", self.dataset, datasets.names())
         if self.dataset == "sbm" and self.data_dir is not None:
             msg = (
-                "--data-dir does not apply to the generated data set 'sbm'; choose "
+                "--data-dir does not apply to the generated dataset 'sbm'; choose "
                 "another one by --dataset"
             )
             raise ValueError(msg)
@@ -81,7 +81,7 @@ class DatasetFlags:
         return None
 
     def load_dataset(self) -> Any:
-        """Load the data set, and report deviations from the paper's statistics."""
+        """Load the dataset, and report deviations from the paper's statistics."""
         from gnnrp import datasets
 
         check_device()  # before files are downloaded and read
@@ -104,7 +104,7 @@ class DatasetFlags:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFlags(DatasetFlags):
-    """Flags of the commands that run on a data set."""
+    """Flags of the commands that run on a dataset."""
 
     split: Annotated[int | None, setting(int, "(default: all)")] = None
     """Index of a single split to run, from 0."""
@@ -143,7 +143,7 @@ class RunFlags(DatasetFlags):
         return Options(max_bytes=self.max_bytes(), progress=progress)
 
     def load_dataset(self) -> Any:
-        """Load the data set, and select --split."""
+        """Load the dataset, and select --split."""
         from gnnrp import datasets
 
         dataset = super().load_dataset()

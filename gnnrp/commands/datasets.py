@@ -1,4 +1,4 @@
-"""`gnnrp datasets`: list the data sets and their files."""
+"""`gnnrp datasets`: list the datasets and their files."""
 
 import dataclasses
 from pathlib import Path
@@ -9,7 +9,7 @@ from gnnrp.runtime.progress import Bar
 
 @dataclasses.dataclass(frozen=True)
 class Datasets:
-    """List the data sets, the place of their files and their statistics."""
+    """List the datasets, the place of their files and their statistics."""
 
     data_dir: Path | None = None
     """Folder that is searched before $GNNRP_DATA and the user cache."""
@@ -30,7 +30,7 @@ class Datasets:
         names, rows = datasets.names(), []
         with Bar(quiet=self.quiet) as progress:
             for done, name in enumerate(names):
-                progress("data sets", done, len(names))
+                progress("datasets", done, len(names))
                 rows.append(tables.dataset_row(name, self.data_dir))
         record = {"datasets": rows}
         streams.show(

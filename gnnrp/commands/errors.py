@@ -22,7 +22,7 @@ def sentence(error: Exception) -> tuple[str, int]:
     if isinstance(error, MemoryError):
         reason = str(error).strip() or "no more could be allocated"
         return (
-            f"not enough memory ({reason}); choose a smaller data set or smaller "
+            f"not enough memory ({reason}); choose a smaller dataset or smaller "
             "settings, or set --max-memory to refuse too large ones at once"
         ), BAD_INPUT
     if isinstance(error, AssertionError) and "jax" in sys.modules:

@@ -14,11 +14,11 @@ from gnnrp.commands.errors import UsageError
 from gnnrp.runtime import interrupts, streams
 
 COMMANDS = {
-    "rp": "Run residual propagation and its baselines on one data set.",
+    "rp": "Run residual propagation and its baselines on one dataset.",
     "gntk": "Train infinitely wide GCNs by their tangent kernel, depth by depth.",
     "ntk": "Train a GCN and track its tangent kernel on many graphs.",
     "partition": "Partition a graph for several devices or machines.",
-    "datasets": "List the data sets, their files and their statistics.",
+    "datasets": "List the datasets, their files and their statistics.",
 }
 
 

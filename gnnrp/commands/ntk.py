@@ -24,7 +24,7 @@ class Ntk(_Flags, ResumableFlags):
 
     The alignment of the kernel with the graph and with the labels is printed next to
     the accuracy. Graphs of `sbm` mix homophilic and heterophilic edges; those of other
-    data sets lose edges until none is left.
+    datasets lose edges until none is left.
     """
 
     seed: int = 0
@@ -33,7 +33,7 @@ class Ntk(_Flags, ResumableFlags):
     """Run 2,000 steps on 5 graphs unless set otherwise: under a minute."""
 
     def run(self) -> None:
-        """Load the data set, train, and print."""
+        """Load the dataset, train, and print."""
         self.check_dataset()
         self.check_folder()
         target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)

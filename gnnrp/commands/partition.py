@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Partition(DatasetFlags):
-    """Partition the graph of a data set, for `gnnrp rp --shards`.
+    """Partition the graph of a dataset, for `gnnrp rp --shards`.
 
     Run it once, on a machine that holds the graph; each process then reads its own
     part only.
@@ -30,7 +30,7 @@ class Partition(DatasetFlags):
     by default, ranges of about as many edges in an order of small borders."""
 
     def run(self) -> None:
-        """Load the data set, write the parts, and print their sizes."""
+        """Load the dataset, write the parts, and print their sizes."""
         from gnnrp.distributed import shards
         from gnnrp.runtime import atomic_files
 

@@ -27,16 +27,16 @@ _Flags = flags_of(RPSettings, exclude=("row_normalize",))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rp(_Flags, ResumableFlags):
-    """Run residual propagation and its baselines on one data set.
+    """Run residual propagation and its baselines on one dataset.
 
     Without flags: an embedded graph (a stochastic block model), a table, a figure.
-    Settings default to the published ones of the data set.
+    Settings default to the published ones of the dataset.
     """
 
     bandwidth: Annotated[float | None, setting(float, "(default: by --gamma)")] = None
     """σ of the Gaussian kernel, instead of γ."""
     shards: Path | None = None
-    """Folder from `gnnrp partition`, instead of a data set: plain RP on its parts."""
+    """Folder from `gnnrp partition`, instead of a dataset: plain RP on its parts."""
     hosts: str | None = None
     """With --shards: `NAME,NAME,...`, the first one perhaps `NAME:PORT`; or `auto`."""
     host: Annotated[int | None, setting(int, "(default: by name)")] = None
@@ -45,7 +45,7 @@ class Rp(_Flags, ResumableFlags):
     """With --hosts: time to wait for partners to start, and for a silent one."""
 
     def run(self) -> None:
-        """Load the data set, run, and print."""
+        """Load the dataset, run, and print."""
         if self.shards is not None:
             self._run_shards()
             return
@@ -93,7 +93,7 @@ class Rp(_Flags, ResumableFlags):
             is_set = getattr(self, field.name) != field.default
             if is_set and field.name not in _OF_SHARDS:
                 name = field.name.replace("_", "-")
-                msg = f"--{name} does not apply to --shards, which has its own data set"
+                msg = f"--{name} does not apply to --shards, which has its own dataset"
                 raise ValueError(msg)
         with Bar(quiet=self.quiet) as progress:
             if self.hosts is None:

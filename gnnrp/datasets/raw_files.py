@@ -75,7 +75,7 @@ def stat_all(
     for file in files.values():
         if file.size > MAX_BYTES:
             msg = (
-                f"{file.path} is damaged or no data set: it has {file.size} bytes; "
+                f"{file.path} is damaged or no dataset: it has {file.size} bytes; "
                 "get it anew"
             )
             raise ValueError(msg)

@@ -1,1 +1,1 @@
-"""Studies from data set to record: the work of the three commands."""
+"""Studies from dataset to record: the work of the three commands."""

@@ -124,7 +124,7 @@ def raw_graphs(
     seed: int,
     manner: str,
 ) -> list[scipy.sparse.csr_array]:
-    """Return W of each share: from the family, or of the data set's thinned graph."""
+    """Return W of each share: from the family, or of the dataset's thinned graph."""
     if family is not None:
         members = [family(share) for share in shares]
         return [graph.raw_adjacency(x.edges, x.num_nodes) for x in members]

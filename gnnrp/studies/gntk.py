@@ -1,4 +1,4 @@
-"""Infinitely wide GCNs on a data set: their GNTK as a predictor, depth by depth."""
+"""Infinitely wide GCNs on a dataset: their GNTK as a predictor, depth by depth."""
 
 import dataclasses
 import time
@@ -75,7 +75,7 @@ def run(
     Raises:
         ValueError: a kernel that does not fit, a β too large for the type, or a route
             that is not installed.
-        TypeError: not a data set, or not settings.
+        TypeError: not a dataset, or not settings.
 
     Source: Def. 4.1; Theorem 3.2 for the end of training.
     """

@@ -86,7 +86,7 @@ PAPER: dict[str, NTKSettings] = {
 
 
 def settings(name: str) -> NTKSettings:
-    """Return the paper's settings of a data set, or those of the nearest one.
+    """Return the paper's settings of a dataset, or those of the nearest one.
 
     Raises:
         ValueError: unknown name.
@@ -105,7 +105,7 @@ def run(
 ) -> dict[str, Any]:
     """Train a GCN and track its kernel; return the record.
 
-    A data set is trained on its graph, and the kernel is computed on thinned graphs and
+    A dataset is trained on its graph, and the kernel is computed on thinned graphs and
     compared with A^{2L} of the whole one. A synthetic family is trained without a graph
     (PMLP), and the kernel is computed on mixtures of homophilic and heterophilic edges
     and compared with A^{2L} of each. All alignments are centered.
@@ -117,12 +117,12 @@ def run(
         options: the folder also holds ``tracking.jsonl``, a line per evaluation, which
             is rewritten from the checkpoint and never read.
         family: from a homophilic share in [0, 1] to a synthetic graph with the nodes,
-            features and labels of the data set.
+            features and labels of the dataset.
 
     Raises:
-        ValueError: a data set of several tasks; kernels or training that do not fit in
+        ValueError: a dataset of several tasks; kernels or training that do not fit in
             memory; a checkpoint of another run.
-        TypeError: not a data set, or not settings.
+        TypeError: not a dataset, or not settings.
         OSError: the folder cannot be written, or another run uses it.
 
     Source: Section 6, App. D.2.

@@ -1,4 +1,4 @@
-"""Published settings and scores of each data set."""
+"""Published settings and scores of each dataset."""
 
 import dataclasses
 from contextlib import AbstractContextManager, nullcontext
@@ -164,10 +164,10 @@ def arguments(settings: RPSettings) -> dict[str, Any]:
 
 
 def settings(name: str, *, has_features: bool = True) -> RPSettings:
-    """Return the published settings of a data set.
+    """Return the published settings of a dataset.
 
     Args:
-        name: of the data set.
+        name: of the dataset.
         has_features: without them, settings with a kernel become those of plain RP.
 
     Raises:

@@ -1,4 +1,4 @@
-"""RP and its baselines on a data set: settings in, a record of plain numbers out."""
+"""RP and its baselines on a dataset: settings in, a record of plain numbers out."""
 
 import dataclasses
 import time
@@ -38,7 +38,7 @@ def run(
     options: Options = Options(),
     load_seconds: float = 0.0,
 ) -> Run:
-    """Run RP and its baselines on all splits of a data set at once.
+    """Run RP and its baselines on all splits of a dataset at once.
 
     Args:
         dataset: see ``datasets.load``.
@@ -47,9 +47,9 @@ def run(
         load_seconds: loading time, for the record.
 
     Raises:
-        ValueError: a feature kernel for a data set without features, or a run that does
+        ValueError: a feature kernel for a dataset without features, or a run that does
             not fit in memory.
-        TypeError: not a data set, or not settings.
+        TypeError: not a dataset, or not settings.
         OSError: the folder cannot be written, or another run uses it.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")

@@ -166,7 +166,7 @@ def dataset_table(rows: list[dict[str, Any]]) -> str:
 
 
 def dataset_row(name: str, root: Path | None) -> dict[str, Any]:
-    """Return place and statistics of a data set, published ones if it is absent."""
+    """Return place and statistics of a dataset, published ones if it is absent."""
     generated = name == "sbm"
     row = {
         "name": name,

@@ -1,6 +1,6 @@
 """What went wrong for people who do this job: a small input each, and its right answer.
 
-The kinds come from public reports about label propagation, data sets, tangent kernels
+The kinds come from public reports about label propagation, datasets, tangent kernels
 and sparse products. ``ELSEWHERE`` names the tests of most; the others follow it.
 """
 

@@ -137,7 +137,7 @@ MASKED = {
     "labels of a kernel": lambda: alignment.label_kernel(masked(FULL), 2),
     "targets of a kernel": lambda: alignment.ideal_kernel(masked(Y)),
     "labels of splits": lambda: splits.random(masked(FULL), 1),
-    "labels of a data set": lambda: datasets.targets(
+    "labels of a dataset": lambda: datasets.targets(
         SBM._replace(labels=masked(SBM.labels))
     ),
     "labels of statistics": lambda: datasets.statistics(
@@ -146,7 +146,7 @@ MASKED = {
     "edges of statistics": lambda: datasets.statistics(
         SBM._replace(edges=masked(np.array([[0, 1], [1, 2]])))
     ),
-    "features of a data set": lambda: features.normalize_rows(masked(X)),
+    "features of a dataset": lambda: features.normalize_rows(masked(X)),
     "parts": lambda: partitioning.from_parts(masked(FULL), 2),
     "parts of shards": lambda: shards.write(
         "nowhere", SBM, 2, part=masked(np.arange(8) % 2)

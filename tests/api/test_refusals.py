@@ -509,7 +509,7 @@ ROWS = [
     ),
     (lambda: trained(key=0), TypeError, ["jax.random.key", "got 0"]),
     (lambda: trained(callback="x"), TypeError, ["callback", "'x'"]),
-    # Data sets and what runs on them
+    # Datasets and what runs on them
     (lambda: datasets.load("coraa"), ValueError, ["did you mean 'cora'?"]),
     (lambda: datasets.load("Cora"), ValueError, ["did you mean 'cora'?"]),
     (lambda: ntk_study.settings("coraa"), ValueError, ["did you mean 'cora'?"]),

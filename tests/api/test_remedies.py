@@ -180,7 +180,7 @@ def test_estimators_advise_only_what_they_take(kind, name, made):
 def test_commands_advise_only_flags_that_they_have(command):
     kind = flags.load(command)
     names = {field.name for field in dataclasses.fields(kind)} | {"root"}
-    # The edges of a data set have no weights.
+    # The edges of a dataset have no weights.
     assert lacking(key_of(kind.run), names, weighted=False) == {}
 
 

@@ -294,7 +294,7 @@ def test_a_data_folder_beside_the_generated_set_is_refused(
     assert cli.main([*command.split(), "--data-dir", ".", *named]) == 2
     (told,) = capsys.readouterr().err.splitlines()
     assert told == (
-        "gnnrp: --data-dir does not apply to the generated data set 'sbm'; choose "
+        "gnnrp: --data-dir does not apply to the generated dataset 'sbm'; choose "
         "another one by --dataset"
     )
 

@@ -67,7 +67,7 @@ def files_of(folder):
 
 
 def check(data):
-    """Hold a data set to what every caller relies on."""
+    """Hold a dataset to what every caller relies on."""
     n = data.num_nodes
     assert n == len(data.labels) > 0
     assert data.edges.shape[0] == 2

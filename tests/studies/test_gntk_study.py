@@ -1,4 +1,4 @@
-"""Wide GCNs on a data set: scores, alignments, and what does not fit."""
+"""Wide GCNs on a dataset: scores, alignments, and what does not fit."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Data set and settings to record: presets, choices, and what a record must hold."""
+"""Dataset and settings to record: presets, choices, and what a record must hold."""
 
 import dataclasses
 import json
