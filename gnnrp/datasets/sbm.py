@@ -1,5 +1,8 @@
 """The paper's synthetic graph: a stochastic block model, homophilic to heterophilic."""
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -8,28 +11,11 @@ from gnnrp.datasets.dataset import Dataset
 from gnnrp.runtime import checks
 
 
-def generate(
-    seed: int = 0,
-    *,
-    num_blocks: int = 5,
-    block_size: int = 400,
-    intra_probability: float = 0.01,
-    inter_probability: float = 0.0025,
-    homophilic_fraction: float = 1.0,
-    num_features: int = 100,
-    num_informative: int = 4,
-    class_separation: float = 0.7,
-    train_per_class: int = 20,
-    num_val: int = 500,
-    num_test: int = 1000,
-) -> Dataset:
-    """Draw directed edges inside and between blocks, and weakly informative features.
-
-    Two edge sets of about equal size are drawn, P = p I inside and P = q (1 1^T - I)
-    between blocks, and mixed. Directions stay as drawn; cleaning symmetrizes.
+@dataclasses.dataclass(frozen=True)
+class SBMSettings:
+    """Sizes, probabilities and features of the synthetic graph.
 
     Args:
-        seed: of numpy's default generator.
         num_blocks: number of classes, at most 2^num_informative.
         block_size: nodes per block.
         intra_probability: p of an ordered pair in one block, in [0, 1].
@@ -48,34 +34,73 @@ def generate(
 
     Raises:
         ValueError: a probability, a size or a count is out of range.
+    """
+
+    num_blocks: int = 5
+    block_size: int = 400
+    intra_probability: float = 0.01
+    inter_probability: float = 0.0025
+    homophilic_fraction: float = 1.0
+    num_features: int = 100
+    num_informative: int = 4
+    class_separation: float = 0.7
+    train_per_class: int = 20
+    num_val: int = 500
+    num_test: int = 1000
+
+    def __post_init__(self) -> None:
+        """Validate the settings."""
+        for name in ("intra_probability", "inter_probability", "homophilic_fraction"):
+            checks.in_interval(name, getattr(self, name), 0.0, 1.0)
+        for name, least in (
+            ("block_size", 1),
+            ("num_features", 1),
+            ("num_informative", 1),
+            ("num_blocks", 1),
+            ("train_per_class", 0),
+            ("num_val", 0),
+            ("num_test", 0),
+        ):
+            count = checks.count(name, getattr(self, name), least)
+            object.__setattr__(self, name, count)
+        most = min(self.num_features, 30)
+        checks.count("num_informative", self.num_informative, 1, most)
+        checks.count("num_blocks", self.num_blocks, 1, 2**self.num_informative)
+        checks.in_interval("class_separation", self.class_separation, -1e6, 1e6)
+
+
+def generate(
+    seed: int = 0, settings: SBMSettings = SBMSettings(), **changes: Any
+) -> Dataset:
+    """Draw directed edges inside and between blocks, and weakly informative features.
+
+    Two edge sets of about equal size are drawn, P = p I inside and P = q (1 1^T - I)
+    between blocks, and mixed. Directions stay as drawn; cleaning symmetrizes.
+
+    Args:
+        seed: of numpy's default generator.
+        settings: by default, the paper's.
+        changes: fields of the settings to replace, such as ``homophilic_fraction``.
+
+    Raises:
+        ValueError: settings that are out of range.
 
     Source: App. D.2, "Synthetic".
     """
-    for name, value in (
-        ("intra_probability", intra_probability),
-        ("inter_probability", inter_probability),
-        ("homophilic_fraction", homophilic_fraction),
-    ):
-        checks.in_interval(name, value, 0.0, 1.0)
     seed = checks.count("seed", seed, 0)
-    block_size = checks.count("block_size", block_size, 1)
-    num_features = checks.count("num_features", num_features, 1)
-    most = min(num_features, 30)
-    num_informative = checks.count("num_informative", num_informative, 1, most)
-    num_blocks = checks.count("num_blocks", num_blocks, 1, 2**num_informative)
-    checks.in_interval("class_separation", class_separation, -1e6, 1e6)
+    s = dataclasses.replace(settings, **changes)
     generator = np.random.default_rng(seed)
-    labels = np.repeat(np.arange(num_blocks), block_size)
-    num_intra = num_blocks * block_size * (block_size - 1)
-    num_inter = num_blocks * (num_blocks - 1) * block_size**2
-    shares = homophilic_fraction, 1 - homophilic_fraction
-    intra = _draw_pairs(generator, num_intra, intra_probability, shares[0])
-    inter = _draw_pairs(generator, num_inter, inter_probability, shares[1])
-    intra = _inside_blocks(intra, block_size)
-    inter = _between_blocks(inter, block_size, num_blocks)
-    centers = class_separation * _corners(generator, num_blocks, num_informative)
-    features = generator.standard_normal((len(labels), num_features))
-    features[:, :num_informative] += centers[labels]
+    labels = np.repeat(np.arange(s.num_blocks), s.block_size)
+    num_intra = s.num_blocks * s.block_size * (s.block_size - 1)
+    num_inter = s.num_blocks * (s.num_blocks - 1) * s.block_size**2
+    share = s.homophilic_fraction
+    intra = _draw_pairs(generator, num_intra, s.intra_probability, share)
+    inter = _draw_pairs(generator, num_inter, s.inter_probability, 1 - share)
+    intra = _inside_blocks(intra, s.block_size)
+    inter = _between_blocks(inter, s.block_size, s.num_blocks)
+    corners = _corners(generator, s.num_blocks, s.num_informative)
+    features = generator.standard_normal((len(labels), s.num_features))
+    features[:, : s.num_informative] += (s.class_separation * corners)[labels]
     order = generator.permutation(len(labels))
     return Dataset(
         name="sbm",
@@ -83,11 +108,8 @@ def generate(
         num_nodes=len(labels),
         features=features.astype(np.float32),
         labels=labels,
-        num_classes=num_blocks,
-        splits=splits.public(
-            len(labels),
-            *_split(labels[order], order, train_per_class, num_val, num_test),
-        ),
+        num_classes=s.num_blocks,
+        splits=splits.public(len(labels), *_split(labels[order], order, s)),
         metric="accuracy",
         edge_convention="once",
         files={},
@@ -130,24 +152,19 @@ def _between_blocks(
 
 
 def _split(
-    labels: Int[np.ndarray, " n"],
-    order: Int[np.ndarray, " n"],
-    train_per_class: int,
-    num_val: int,
-    num_test: int,
+    labels: Int[np.ndarray, " n"], order: Int[np.ndarray, " n"], settings: SBMSettings
 ) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"], Int[np.ndarray, " c"]]:
     """Return training, validation and test nodes from a random order of the nodes."""
-    train_per_class = checks.count("train_per_class", train_per_class, 0)
-    num_val = checks.count("num_val", num_val, 0)
-    num_test = checks.count("num_test", num_test, 0)
+    per_class = settings.train_per_class
+    num_val, num_test = settings.num_val, settings.num_test
     train = np.zeros(len(order), bool)
     for label in np.unique(labels):
-        train[np.flatnonzero(labels == label)[:train_per_class]] = True
+        train[np.flatnonzero(labels == label)[:per_class]] = True
     rest = order[~train]
     if num_val + num_test > len(rest):
         msg = (
             f"num_val + num_test must be at most {len(rest)}, the nodes left by "
-            f"{train_per_class} training nodes per class, got {num_val} + {num_test}"
+            f"{per_class} training nodes per class, got {num_val} + {num_test}"
         )
         raise ValueError(msg)
     return order[train], rest[:num_val], rest[num_val : num_val + num_test]
