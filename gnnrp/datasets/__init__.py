@@ -14,7 +14,7 @@ from jaxtyping import Float
 from gnnrp.datasets import cache, csv_tables, heterophilous, ogb, sbm, splits, webkb
 from gnnrp.datasets.catalog import SOURCES, Source
 from gnnrp.datasets.dataset import Dataset
-from gnnrp.datasets.statistics import (
+from gnnrp.datasets.table3 import (
     Published,
     Statistics,
     differences,

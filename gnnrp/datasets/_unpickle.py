@@ -1,11 +1,10 @@
 """A restricted evaluation of the pickles of Planetoid, which runs no foreign code.
 
-A pickle is a program. This module evaluates the few operations of the published files,
-on plain values and inert stand-ins for the six globals in them. Containers are flat, so
-that no value is deeply nested or shared to look exponentially large. Arrays are built
-afterwards from their raw parts.
+The few operations of the published files make plain values and inert stand-ins for six
+globals. Containers are flat: no value is deeply nested, or shared to look huge.
 """
 
+import dataclasses
 import math
 import pickletools
 from collections.abc import Callable
@@ -34,25 +33,20 @@ _ALLOWED_INSIDE = {"dtype": (), "array": ("dtype",), "matrix": ("array",)}
 _SCALARS = (bool, int, float, str, type(None))
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Global:
     """Stand-in for a global; calling it makes a ``Part`` or a ``Graph``."""
 
-    __slots__ = ("kind",)
-
-    def __init__(self, kind: str) -> None:
-        """Store the kind of the global."""
-        self.kind = kind
+    kind: str
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class Part:
     """An array, a dtype or a matrix as the arguments and the state in the file."""
 
-    __slots__ = ("arguments", "kind", "state")
-
-    def __init__(self, kind: str, arguments: tuple[Any, ...]) -> None:
-        """Store the arguments of the call."""
-        self.kind, self.arguments = kind, arguments
-        self.state: Any = None
+    kind: str
+    arguments: tuple[Any, ...]
+    state: Any = None
 
 
 class Graph(dict):
@@ -65,25 +59,21 @@ def load(content: bytes, check_memory: Callable[[], None] = lambda: None) -> Any
     """Evaluate a Python 2 pickle with stand-ins for every global."""
     machine = _Machine(len(content))
     for number, (opcode, argument, position) in enumerate(pickletools.genops(content)):
-        if number >= MAX_OPERATIONS:
-            msg = f"it has more than {MAX_OPERATIONS} operations"
-            raise ValueError(msg)
+        valid = number < MAX_OPERATIONS
+        require(valid, f"it has more than {MAX_OPERATIONS} operations")
         if number % CHECK_EVERY == 0:
             check_memory()
-        if len(machine.stack) > MAX_STACK:
-            msg = f"more than {MAX_STACK} values are stacked at byte {position}"
-            raise ValueError(msg)
-        operation = _OPERATIONS.get(opcode.name)
-        if operation is None:
-            msg = f"operation {opcode.name} at byte {position} is not allowed"
-            raise ValueError(msg)
+        name, place = opcode.name, f"at byte {position}"
+        overflow = len(machine.stack) > MAX_STACK
+        require(not overflow, f"more than {MAX_STACK} values are stacked {place}")
+        require(name in _OPERATIONS, f"operation {name} {place} is not allowed")
         try:
-            operation(machine, argument)
+            _OPERATIONS[name](machine, argument)
         except ValueError as error:
-            msg = f"{error} at byte {position}"
+            msg = f"{error} {place}"
             raise ValueError(msg) from None
         except (IndexError, KeyError):  # of the stack, the marks or the memo
-            msg = f"operation {opcode.name} at byte {position} lacks its operands"
+            msg = f"operation {name} {place} lacks its operands"
             raise ValueError(msg) from None
     num_values = len(machine.stack)
     require(num_values == 1, f"it ends with {num_values} values, not one")
@@ -163,8 +153,7 @@ def _push_global(machine: _Machine, name: str) -> None:
 def _call(machine: _Machine) -> None:
     function, arguments = machine.pop(2)
     kind = function.kind if isinstance(function, Global) else "none"
-    callable_kind = kind == "graph" or kind in _ALLOWED_INSIDE
-    valid = callable_kind and type(arguments) is tuple
+    valid = kind in {"graph", *_ALLOWED_INSIDE} and type(arguments) is tuple
     require(valid, "something else than one of six globals is called")
     require(kind != "graph" or len(arguments) == 1, "a graph has no factory")
     nested = any(isinstance(argument, Part) for argument in arguments)
@@ -174,16 +163,14 @@ def _call(machine: _Machine) -> None:
 
 def _build(machine: _Machine) -> None:
     """Set the state of a part to a copy, so that no later operation nests it."""
-    (state,) = machine.pop(1)
+    state: Any = machine.pop(1)[0]
     part = machine.stack[-1]
     valid = isinstance(part, Part) and isinstance(state, tuple | dict)
-    require(
-        valid and len(state) <= MAX_WIDTH, "a state is no short tuple or dictionary"
-    )
+    valid = valid and len(state) <= MAX_WIDTH
+    require(valid, "a state is no short tuple or dictionary")
     for value in state.values() if isinstance(state, dict) else state:
-        allowed = (
-            not isinstance(value, Part) or value.kind in _ALLOWED_INSIDE[part.kind]
-        )
+        nested = isinstance(value, Part)
+        allowed = not nested or value.kind in _ALLOWED_INSIDE[part.kind]
         require(allowed, "arrays, dtypes or matrices are nested")
     part.state = dict(state) if isinstance(state, dict) else state
 
@@ -234,15 +221,14 @@ def is_shape(shape: object, num_dimensions: tuple[int, ...]) -> bool:
 
 def dense(array: object) -> Num[np.ndarray, "..."]:
     """Build an array of one or two dimensions from its raw parts."""
-    state = array.state if isinstance(array, Part) and array.kind == "array" else None
-    if not isinstance(state, tuple):
-        msg = "an array is missing"
-        raise TypeError(msg)
+    state: Any = (
+        array.state if isinstance(array, Part) and array.kind == "array" else None
+    )
+    require(isinstance(state, tuple), "an array is missing")
     require(len(state) == 5, f"an array has {len(state)} parts instead of 5")
     _, shape, dtype, fortran_order, raw = state
-    if not isinstance(dtype, Part) or dtype.kind != "dtype" or not isinstance(raw, str):
-        msg = "an array has no plain dtype or no raw bytes"
-        raise TypeError(msg)
+    plain = isinstance(dtype, Part) and dtype.kind == "dtype" and isinstance(raw, str)
+    require(plain, "an array has no plain dtype or no raw bytes")
     code = dtype.arguments[0] if dtype.arguments else None
     state = dtype.state if isinstance(dtype.state, tuple) else ()
     byte_order = state[1] if len(state) > 1 else None
@@ -251,8 +237,7 @@ def dense(array: object) -> Num[np.ndarray, "..."]:
         msg = f"an array has dtype {shown} or no byte order"
         raise ValueError(msg)
     require(is_shape(shape, (1, 2)), "the shape of an array is not one or two sizes")
-    if math.prod(shape) * DTYPES[code] != len(raw):
-        msg = f"an array of shape {shape} is stored in {len(raw)} bytes"
-        raise ValueError(msg)
+    fits = math.prod(shape) * DTYPES[code] == len(raw)
+    require(fits, f"an array of shape {shape} is stored in {len(raw)} bytes")
     flat = np.frombuffer(raw.encode("latin1"), byte_order + code)
     return flat.reshape(shape, order="F" if fortran_order else "C")

@@ -35,9 +35,8 @@ def class_ids(labels: Num[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], int
     """Return labels as int64 and the number of classes, the largest id plus one."""
     labels = labels.astype(np.int64, copy=False)
     # More classes than nodes are a damaged file, and one-hot targets would be huge.
-    if not labels.size or labels.min() < 0 or labels.max() >= labels.size:
-        msg = f"the labels are not {labels.size} class ids below that number"
-        raise ValueError(msg)
+    valid = labels.size and 0 <= labels.min() <= labels.max() < labels.size
+    require(valid, f"the labels are not {labels.size} class ids below that number")
     return labels, int(labels.max()) + 1
 
 
@@ -48,9 +47,8 @@ def features(values: Num[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         values = np.ascontiguousarray(values, np.float32)
     flat = values.reshape(-1)
     chunks = (flat[i : i + CHUNK] for i in range(0, flat.size, CHUNK))
-    if not all(bool(np.isfinite(chunk).all()) for chunk in chunks):
-        msg = "a feature is not finite"
-        raise ValueError(msg)
+    finite = all(np.isfinite(chunk).all() for chunk in chunks)
+    require(finite, "a feature is not finite")
     return values
 
 
@@ -59,20 +57,17 @@ def masks(
 ) -> Split:
     """Check splits, and return them unchanged."""
     labeled = splits.labeled_mask(labels)
-    if any(m.ndim != 2 or m.shape != (len(split.train), len(labels)) for m in split):
-        msg = f"masks of shape {[m.shape for m in split]} for {len(labels)} nodes"
-        raise ValueError(msg)
-    empty = np.flatnonzero(~split.train.any(axis=1))
-    if empty.size or not len(split.train):
-        msg = f"split {empty[0]} has no training node" if empty.size else "no split"
-        raise ValueError(msg)
+    shapes, expected = [m.shape for m in split], (len(split.train), len(labels))
+    valid = all(shape == expected for shape in shapes)
+    require(valid, f"masks of shape {shapes} for {len(labels)} nodes")
+    require(len(split.train), "no split")
+    for number, train in enumerate(split.train):
+        require(train.any(), f"split {number} has no training node")
     for train, val, test in zip(*split, strict=True):  # one at a time, to save memory
         repeated = (train & val) | (train & test) | (val & test)
-        if repeated.any():
-            msg = f"node {np.flatnonzero(repeated)[0]} is in two parts of a split"
-            raise ValueError(msg)
+        node = np.argmax(repeated)
+        require(not repeated[node], f"node {node} is in two parts of a split")
         unlabeled = (train | val | test) & ~labeled
-        if unlabeled.any():
-            msg = f"node {np.flatnonzero(unlabeled)[0]} is in a split but has no label"
-            raise ValueError(msg)
+        node = np.argmax(unlabeled)
+        require(not unlabeled[node], f"node {node} is in a split but has no label")
     return split

@@ -13,6 +13,7 @@ from gnnrp.runtime import atomic_files, safe_text
 
 VARIABLE = "GNNRP_DATA"
 
+Root = str | os.PathLike[str] | None  # searched before VARIABLE and the cache
 _MAX_FILES = 3  # named in a message
 
 
@@ -27,7 +28,7 @@ def cache() -> Path:
     return Path(platformdirs.user_cache_dir("gnnrp"))
 
 
-def bases(root: str | os.PathLike[str] | None) -> list[Path]:
+def bases(root: Root) -> list[Path]:
     """Return the folders to search, in this order."""
     named = [root, os.environ.get(VARIABLE)]
     folders = [Path(base).expanduser() for base in named if base]
@@ -44,21 +45,19 @@ def bases(root: str | os.PathLike[str] | None) -> list[Path]:
     return [*folders, cache()]
 
 
-def locate(
-    name: str, root: str | os.PathLike[str] | None
-) -> tuple[Source, Path] | None:
+def locate(name: str, root: Root) -> tuple[Source, Path] | None:
     """Return the first folder that holds all files of one of the sources."""
-    for base in bases(root):
-        for source in SOURCES[name]:
-            for folder in _candidates(base, source):
-                if not _missing(folder, source):
-                    return source, folder
-    return None
+    places = (
+        (source, folder)
+        for base in bases(root)
+        for source in SOURCES[name]
+        for folder in _candidates(base, source)
+        if not _missing(folder, source)
+    )
+    return next(places, None)
 
 
-def fetch(
-    name: str, root: str | os.PathLike[str] | None, *, progress: bool = False
-) -> tuple[Source, Path]:
+def fetch(name: str, root: Root, *, progress: bool = False) -> tuple[Source, Path]:
     """Download the preferred source to the cache."""
     source = SOURCES[name][0]
     if not source.urls and not (source.archive and download.can_fetch_archives()):
@@ -84,7 +83,7 @@ def fetch(
 
 def refuse(
     name: str,
-    root: str | os.PathLike[str] | None,
+    root: Root,
     failure: str = "",
     cause: Exception | None = None,
     *,
@@ -127,9 +126,7 @@ def _failure(url: str, error: BaseException) -> str:
     return f"; fetching {url} failed ({safe_text.line(reason, 150)})"
 
 
-def _nearest(
-    name: str, root: str | os.PathLike[str] | None
-) -> tuple[Source, list[str]]:
+def _nearest(name: str, root: Root) -> tuple[Source, list[str]]:
     """Return the source with the fewest missing files, and these files."""
     partial = [
         (source, missing)
@@ -138,10 +135,9 @@ def _nearest(
         for folder in _candidates(base, source)
         if 0 < len(missing := _missing(folder, source)) < len(source.files)
     ]
-    source = SOURCES[name][0]
-    return min(
-        partial, key=lambda entry: len(entry[1]), default=(source, [*source.files])
-    )
+    preferred = SOURCES[name][0]
+    default = preferred, [*preferred.files]
+    return min(partial, key=lambda entry: len(entry[1]), default=default)
 
 
 def _missing(folder: Path, source: Source) -> list[str]:

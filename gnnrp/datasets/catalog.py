@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from gnnrp.datasets import ogb, webkb
-
 RAW = "https://raw.githubusercontent.com"
 PLANETOID = f"{RAW}/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data"
 COPURCHASE = (
@@ -57,8 +55,8 @@ def _csv(name: str) -> Source:
 
 
 def _geom_gcn(name: str, *, download: bool) -> Source:
-    nodes = (webkb.EDGES, webkb.NODES)
-    splits = tuple(webkb.split_file(name, i) for i in range(webkb.NUM_SPLITS))
+    nodes = ("out1_graph_edges.txt", "out1_node_feature_label.txt")
+    splits = tuple(f"{name}_split_0.6_0.2_{i}.npz" for i in range(10))
     urls = (
         *(f"{GEOM_GCN}/new_data/{name}/{file}" for file in nodes),
         *(f"{GEOM_GCN}/splits/{file}" for file in splits),
@@ -67,9 +65,14 @@ def _geom_gcn(name: str, *, download: bool) -> Source:
     return Source("webkb", name, aliases, files, urls if download else ())
 
 
-def _ogb(name: str) -> tuple[Source, ...]:
+def _ogb(name: str, split: str) -> tuple[Source, ...]:
     folder, archive = f"ogbn_{name}", f"{OGB}/{name}.zip"
-    aliases, files = frozenset({folder, name}), ogb.required_files(name)
+    aliases = frozenset({folder, name})
+    raw = ("edge", "node-label", "num-node-list", "num-edge-list")
+    files = (
+        *(f"raw/{file}.csv.gz" for file in raw),
+        *(f"split/{split}/{part}.csv.gz" for part in ("train", "valid", "test")),
+    )
     return (Source("ogb", folder, aliases, files, (), archive, unique_names=False),)
 
 
@@ -94,8 +97,13 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "minesweeper": (_heterophilous("minesweeper"),),
     "tolokers": (_heterophilous("tolokers"),),
     "questions": (_heterophilous("questions"),),
-    "arxiv": _ogb("arxiv"),
-    "proteins": _ogb("proteins"),
-    "products": _ogb("products"),
+    "arxiv": _ogb("arxiv", "time"),
+    "proteins": _ogb("proteins", "species"),
+    "products": _ogb("products", "sales_ranking"),
     "sbm": (),  # generated
 }
+
+
+def files(name: str, layout: str) -> tuple[str, ...]:
+    """Return the required files of a dataset in one of its layouts."""
+    return next(source.files for source in SOURCES[name] if source.layout == layout)

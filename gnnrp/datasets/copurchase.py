@@ -5,23 +5,14 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from gnnrp.datasets import _validate, csr, npz, raw_files, splits
+from gnnrp.datasets import _validate, catalog, csr, npz, raw_files, splits
+from gnnrp.datasets._validate import require
 from gnnrp.datasets.dataset import Dataset
 
-FILES = {
-    "computers": "amazon_electronics_computers.npz",
-    "photo": "amazon_electronics_photo.npz",
-    "cs": "ms_academic_cs.npz",
-    "physics": "ms_academic_phy.npz",
-}
 # Names are not read; those of the classes of two files are pickled.
-PARTS = {"data": ("fiu", 1), "indices": ("iu", 1), "indptr": ("iu", 1)}
-PARTS["shape"] = ("iu", 1)
-MEMBERS = {
-    f"{matrix}_{part}": kind
-    for matrix in ("adj", "attr")
-    for part, kind in PARTS.items()
-} | {"labels": ("iu", 1)}
+PARTS = ("data", "indices", "indptr", "shape")
+MEMBERS = {f"{m}_{part}": ("iu", 1) for m in ("adj", "attr") for part in PARTS}
+MEMBERS |= {"adj_data": ("fiu", 1), "attr_data": ("fiu", 1), "labels": ("iu", 1)}
 NUM_SPLITS = 10
 FRACTIONS = (0.8, 0.1, 0.1)  # the paper's, App. E.2; no split is published
 
@@ -30,7 +21,7 @@ def read(
     folder: Path, name: str, *, seed: int = 0, max_bytes: int | None = None
 ) -> Dataset:
     """Read the npz file (Shchur et al. 2018) and draw ten 80/10/10 splits."""
-    files = raw_files.stat_all(folder, [FILES[name]], max_bytes)
+    files = raw_files.stat_all(folder, catalog.files(name, "copurchase"), max_bytes)
     (file,) = files.values()
     with raw_files.format_errors(file.path, "co-purchase or co-author"):
         arrays = npz.read(file, MEMBERS)
@@ -39,11 +30,9 @@ def read(
         file.reserve(splits.num_bytes(num_nodes, NUM_SPLITS))
         adjacency = _matrix(arrays, "adj", num_nodes)
         features = _matrix(arrays, "attr", file.size)
-        if adjacency.shape != (num_nodes, num_nodes) or len(features.indptr) != (
-            num_nodes + 1
-        ):
-            msg = f"shapes {adjacency.shape}, {features.shape} for {num_nodes} labels"
-            raise ValueError(msg)
+        shapes = adjacency.shape, features.shape
+        valid = shapes[0] == (num_nodes, num_nodes) and shapes[1][0] == num_nodes
+        require(valid, f"shapes {shapes[0]}, {shapes[1]} for {num_nodes} labels")
         file.reserve(40 * adjacency.nnz)  # senders, pairs and edges
         senders = np.repeat(np.arange(num_nodes), np.diff(adjacency.indptr))
         pairs = np.stack([senders, adjacency.indices], axis=1)[adjacency.data != 0]
@@ -66,8 +55,7 @@ def _matrix(
     arrays: dict[str, np.ndarray], name: str, max_columns: int
 ) -> scipy.sparse.csr_array:
     data, indices, indptr, shape = (arrays[f"{name}_{part}"] for part in PARTS)
-    if shape.size != 2:
-        msg = f"member {name}_shape holds {shape.size} numbers, expected 2"
-        raise ValueError(msg)
+    valid = shape.size == 2
+    require(valid, f"member {name}_shape holds {shape.size} numbers, expected 2")
     rows, columns = shape.tolist()
     return csr.build(data, indices, indptr, (rows, columns), max_columns=max_columns)

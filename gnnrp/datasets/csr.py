@@ -17,19 +17,17 @@ def build(
     max_columns: int,
 ) -> scipy.sparse.csr_array:
     """Return a float32 matrix from its parts, after checking them."""
-    require(shape[1] != 0, f"the sparse matrix of shape {shape} has no column")
-    if not 0 < shape[1] <= max_columns:
-        msg = f"the sparse matrix of shape {shape} has more than {max_columns} columns"
-        raise ValueError(msg)
-    indices, indptr = _signed(indices), _signed(indptr)
+    matrix, num_columns = f"the sparse matrix of shape {shape}", shape[1]
+    require(num_columns != 0, f"{matrix} has no column")
+    valid = 0 < num_columns <= max_columns
+    require(valid, f"{matrix} has more than {max_columns} columns")
+    # An overflow of unsigned integers becomes negative, and is refused.
+    indices, indptr = (
+        x.astype(np.int64) if x.dtype.kind == "u" else x for x in (indices, indptr)
+    )
     check(data, indices, indptr, shape)
     parts = (_validate.features(data), indices, indptr)
     return scipy.sparse.csr_array(parts, shape=shape)
-
-
-def _signed(values: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:
-    """Return signed integers; an overflow becomes negative, and is refused."""
-    return values.astype(np.int64) if values.dtype.kind == "u" else values
 
 
 def check(
@@ -41,7 +39,9 @@ def check(
     """Refuse parts, of signed integers, with which scipy would read out of bounds."""
     num_rows, num_columns = shape
     fits = (
-        indptr.size == num_rows + 1
+        data.ndim == indices.ndim == indptr.ndim == 1
+        and indices.dtype.kind == indptr.dtype.kind == "i"
+        and indptr.size == num_rows + 1
         and indptr[0] == 0
         and indptr[-1] == indices.size == data.size
         # Both, since differences of very large numbers may wrap around.
@@ -50,6 +50,5 @@ def check(
         and (indices >= 0).all()
         and (indices < num_columns).all()
     )
-    if not fits:
-        msg = f"the parts of the sparse matrix of shape {shape} do not fit together"
-        raise ValueError(msg)
+    matrix = f"the sparse matrix of shape {shape}"
+    require(fits, f"the parts of {matrix} do not fit together")

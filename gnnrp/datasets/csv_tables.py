@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gnnrp.datasets import _validate, raw_files, splits, text_tables
+from gnnrp.datasets import _validate, catalog, raw_files, splits, text_tables
 from gnnrp.datasets.dataset import Dataset
 
 NUM_SPLITS = 10
@@ -13,7 +13,7 @@ def read(
     folder: Path, name: str, *, seed: int = 0, max_bytes: int | None = None
 ) -> Dataset:
     """Read ``edges.csv`` and ``labels.csv``, and draw ten 50/25/25 splits."""
-    files = raw_files.stat_all(folder, ["edges.csv", "labels.csv"], max_bytes)
+    files = raw_files.stat_all(folder, catalog.files(name, "csv_tables"), max_bytes)
     edge_file, label_file = files.values()
     with raw_files.format_errors(label_file.path, "label"):
         column = text_tables.table(label_file, 1, header=b"label")[:, 0]

@@ -44,9 +44,9 @@ def table(
             values = np.empty((0, num_columns), dtype)
         require(not ended, _NO_TABLE.format(num_columns))
         ended = len(text) < len(lines) - 1
-        if max_rows is not None and len(values) > max_rows:
-            msg = f"it holds more than {len(values)} lines, but {max_rows} are stated"
-            raise ValueError(msg)
+        count = len(values)
+        fits = max_rows is None or count <= max_rows
+        require(fits, f"it holds more than {count} lines, but {max_rows} are stated")
         rows = _numbers(text + b"\n", num_columns, dtype)
         num_rows = len(values) + len(rows)
         size = values.nbytes + rows.nbytes
@@ -70,15 +70,12 @@ def _clean_lines(
                 lines = inner.sub(b"", lines.lstrip(b" " + tabs))
             if header is not None:
                 first, _, lines = lines.partition(b"\n")
-                if header and first != header:
-                    msg = f"the first line is not {header.decode()!r}"
-                    raise ValueError(msg)
+                valid = header in {b"", first}
+                require(valid, f"the first line is not {header.decode()!r}")
                 header = None
             if lines:
                 yield lines
-    if header is not None:
-        msg = "it is empty"
-        raise ValueError(msg)
+    require(header is None, "it is empty")
 
 
 def _unpack(stream: io.BufferedReader, file: File) -> tuple[io.BufferedIOBase, int]:

@@ -8,44 +8,32 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool
 
-from gnnrp.datasets import _validate, npz, raw_files, text_tables
+from gnnrp.datasets import _validate, catalog, npz, raw_files, text_tables
 from gnnrp.datasets._validate import require
 from gnnrp.datasets.dataset import Dataset
 from gnnrp.types import Split
 
-EDGES = "out1_graph_edges.txt"
-NODES = "out1_node_feature_label.txt"
-NUM_SPLITS = 10
-
-
-def split_file(name: str, i: int) -> str:
-    """Return the name of the file of split i."""
-    return f"{name}_split_0.6_0.2_{i}.npz"
-
 
 def read(folder: Path, name: str, *, max_bytes: int | None = None) -> Dataset:
     """Read directed edges, binary features, labels and the ten public splits."""
-    split_files = [split_file(name, i) for i in range(NUM_SPLITS)]
-    files = raw_files.stat_all(folder, [EDGES, NODES, *split_files], max_bytes)
-    with raw_files.format_errors(folder / NODES, "Geom-GCN node"):
+    files = raw_files.stat_all(folder, catalog.files(name, "webkb"), max_bytes)
+    edge_file, node_file, *split_files = files.values()
+    with raw_files.format_errors(node_file.path, "Geom-GCN node"):
         # node id, TAB, features with commas between, TAB, label
-        table = text_tables.table(files[NODES], separators=b"\t,", header=b"", copies=1)
+        table = text_tables.table(node_file, separators=b"\t,", header=b"", copies=1)
         table = table[np.argsort(table[:, 0])]
-        if not np.array_equal(table[:, 0], np.arange(len(table))):
-            msg = f"the node ids are not 0 to {len(table) - 1}, each once"
-            raise ValueError(msg)
+        valid = np.array_equal(table[:, 0], np.arange(len(table)))
+        require(valid, f"the node ids are not 0 to {len(table) - 1}, each once")
         labels, num_classes = _validate.class_ids(table[:, -1])
         features = _validate.features(table[:, 1:-1])
-    with raw_files.format_errors(folder / EDGES, "Geom-GCN edge"):
-        pairs = text_tables.table(
-            files[EDGES], 2, separators=b"\t", header=b"", copies=1
-        )
+    with raw_files.format_errors(edge_file.path, "Geom-GCN edge"):
+        pairs = text_tables.table(edge_file, 2, separators=b"\t", header=b"", copies=1)
         edges = _validate.edges(pairs, len(labels))
         require(edges.shape[1] > 0, "it lists no edge")
     parts = []
     for file in split_files:
-        with raw_files.format_errors(folder / file, "Geom-GCN split"):
-            parts.append(_validate.masks(_split(files[file]), labels))
+        with raw_files.format_errors(file.path, "Geom-GCN split"):
+            parts.append(_validate.masks(_split(file), labels))
     return Dataset(
         name=name,
         edges=edges,
