@@ -133,8 +133,10 @@ def published(flow: Any, data: Any, settings: presets.RPSettings) -> Any:
         flow,
         datasets.targets(data),
         data.splits,
+        propagation.Steps(settings.step_size, settings.num_steps),
         metric=metrics.by_name(data.metric),
-        **presets.arguments(settings),
+        solver=settings.solver(),
+        selection=settings.selection(),
     )
 
 

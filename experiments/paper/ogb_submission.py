@@ -111,8 +111,10 @@ def propagate(
         similarity.walk(matrix, settings.power, settings.alpha),
         datasets.targets(data),
         datasets.select_split(data, 0).splits,
+        propagation.Steps(settings.step_size, settings.num_steps),
         metric=metrics.by_name(data.metric),
-        **presets.arguments(settings),
+        solver=settings.solver(),
+        selection=settings.selection(),
     )
     return np.asarray(found.predictions[0]), int(found.best_step[0])
 

@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -15,22 +15,29 @@ from gnnrp.runtime import safe_text, streams
 if TYPE_CHECKING:  # it imports NumPy, which `gnnrp --help` does not need
     from gnnrp.runtime.options import Options
 
-Precision = Literal["float32", "float64"]
-
 
 def setting(kind: Any, hint: str = "(default: as published)") -> Any:
     """Return the parser of an optional flag; the hint describes its default."""
     return tyro.conf.arg(constructor=kind, help_behavior_hint=hint)
 
 
-def flags_of(settings: type, exclude: Iterable[str] = ()) -> Any:
-    """Return a dataclass with an optional flag for each field of settings."""
+def flags_of(
+    settings: type, exclude: Iterable[str] = (), *, optional: bool = True
+) -> Any:
+    """Return a dataclass with a flag for each field of settings.
+
+    The help comes from the ``Args`` of its docstring. ``optional`` flags are None if
+    not set, since the default depends on the dataset.
+    """
     fields = []
     for name, kind in typing.get_type_hints(settings).items():
-        if isinstance(kind, types.UnionType):  # X | None
-            kind = typing.get_args(kind)[0]
+        default = getattr(settings, name)
+        if optional:
+            if isinstance(kind, types.UnionType):  # X | None
+                kind = typing.get_args(kind)[0]
+            kind, default = Annotated[Any, setting(kind)], None
         if name not in exclude:
-            fields.append((name, Annotated[Any, setting(kind)], None))
+            fields.append((name, kind, default))
     docstring = {"__doc__": settings.__doc__}
     return dataclasses.make_dataclass(
         f"{settings.__name__}Flags", fields, frozen=True, namespace=docstring

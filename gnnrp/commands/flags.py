@@ -28,7 +28,7 @@ class _Listed:
 
 
 def load(name: str) -> Any:
-    """Import the class of a command, and JAX with the settings of most."""
+    """Import the class of a command, and its settings, but not JAX."""
     module = importlib.import_module(f"gnnrp.commands.{name}")
     return getattr(module, name.capitalize())
 

@@ -8,11 +8,8 @@ from gnnrp.commands._shared import (
     target_path,
     values_from_flags,
 )
-from gnnrp.datasets import sbm
 from gnnrp.runtime.progress import Bar
-from gnnrp.studies import ntk as ntk_study
-from gnnrp.studies import tables
-from gnnrp.studies.ntk import NTKSettings
+from gnnrp.studies.settings import NTKSettings
 
 QUICK = {"num_steps": 2000, "every": 500, "num_graphs": 5}
 _Flags = flags_of(NTKSettings, exclude=("row_normalize", "seed"))
@@ -34,6 +31,10 @@ class Ntk(_Flags, ResumableFlags):
 
     def run(self) -> None:
         """Load the dataset, train, and print."""
+        from gnnrp.datasets import sbm
+        from gnnrp.studies import ntk as ntk_study
+        from gnnrp.studies import tables
+
         self.check_dataset()
         self.check_folder()
         target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)

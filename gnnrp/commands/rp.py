@@ -14,12 +14,9 @@ from gnnrp.commands._shared import (
     target_path,
     values_from_flags,
 )
-from gnnrp.kernels import features
 from gnnrp.runtime import checks, json_files, streams
 from gnnrp.runtime.progress import Bar
-from gnnrp.studies import presets, sharded_rp, tables
-from gnnrp.studies import rp as rp_study
-from gnnrp.studies.presets import RPSettings
+from gnnrp.studies.settings import RPSettings
 
 _OF_SHARDS = {"json", "max_memory", "compilation_cache", "quiet", "debug"}
 _Flags = flags_of(RPSettings, exclude=("row_normalize",))
@@ -46,6 +43,9 @@ class Rp(_Flags, ResumableFlags):
 
     def run(self) -> None:
         """Load the dataset, run, and print."""
+        from gnnrp.studies import rp as rp_study
+        from gnnrp.studies import tables
+
         if self.shards is not None:
             self._run_shards()
             return
@@ -133,6 +133,8 @@ class Rp(_Flags, ResumableFlags):
 
     def compute_shards(self, settings: RPSettings, progress: Any) -> dict[str, Any]:
         """Run on a partitioned graph, and return the output to print."""
+        from gnnrp.studies import sharded_rp, tables
+
         assert self.shards is not None
         self.check_folder()
         options = dataclasses.replace(self.options(progress), folder=self.checkpoints())
@@ -144,6 +146,9 @@ class Rp(_Flags, ResumableFlags):
         }
 
     def _settings(self, name: str, *, has_features: bool) -> RPSettings:
+        from gnnrp.kernels import features
+        from gnnrp.studies import presets
+
         # The published settings of a kernel do not fit the graph alone.
         has_kernel = has_features and self.kernel != "none"
         settings = presets.settings(name, has_features=has_kernel)

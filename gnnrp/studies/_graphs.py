@@ -19,6 +19,7 @@ from gnnrp.kernels.ntk import structured
 from gnnrp.models import training
 from gnnrp.propagation import similarity
 from gnnrp.runtime import memory
+from gnnrp.studies.settings import NTKSettings
 
 _SMALL = 2**20  # bytes of a network that are part of the constant of every run
 
@@ -45,18 +46,8 @@ def check_memory(
     synthetic: bool,
 ) -> bool:
     """Return whether the Gram matrices of all graphs fit in half of the memory too."""
-    num_nodes, features = dataset.num_nodes, dataset.features
-    num_features = num_nodes if features is None else features.shape[1]
-    network, itemsize = rule.network, jnp.zeros(0).dtype.itemsize
-    kernel_bytes = functools.partial(
-        structured.peak_bytes,
-        num_nodes,
-        num_features,
-        network.depth,
-        num_graphs if synthetic else 1,
-        itemsize=itemsize,
-    )
-    room = memory.room(max_bytes)
+    num_nodes, network, room = dataset.num_nodes, rule.network, memory.room(max_bytes)
+    kernel_bytes, run_bytes = _peak_fns(dataset, rule, num_graphs if synthetic else 1)
     memory.check(
         f"the kernel of {num_nodes:,} nodes on {num_graphs} graphs",
         kernel_bytes(0),
@@ -64,9 +55,31 @@ def check_memory(
         f"take {'a smaller depth, ' if network.depth > 1 else ''}a smaller graph, or "
         "estimates (kernels.ntk.stochastic)",
     )
-    shape = num_nodes, num_features
+    widest = bisect.bisect(range(network.width), room.left, key=run_bytes)
+    remedy = f"width of at most {widest - 1:,}" if widest > 1 else "smaller graph"
+    memory.check(
+        f"a GCN of width {network.width:,} and depth {network.depth} on "
+        f"{num_nodes:,} nodes",
+        run_bytes(network.width),
+        room,
+        f"take a {remedy}",
+    )
+    return run_bytes(network.width, num_graphs) <= room.left / 2
 
-    def total_bytes(width: int, num_grams: int) -> int:
+
+def _peak_fns(
+    dataset: Dataset, rule: training.Rule, num_targets: int
+) -> tuple[Callable[..., int], Callable[..., int]]:
+    """Return the peak of a kernel, and of a run by its width, with so many Grams."""
+    num_nodes, features = dataset.num_nodes, dataset.features
+    num_features = num_nodes if features is None else features.shape[1]
+    shape, network = (num_nodes, num_features), rule.network
+    itemsize = jnp.zeros(0).dtype.itemsize
+    kernel_bytes = functools.partial(
+        structured.peak_bytes, *shape, network.depth, num_targets, itemsize=itemsize
+    )
+
+    def run_bytes(width: int, num_grams: int = 0) -> int:
         wide = rule._replace(network=dataclasses.replace(network, width=width))
         state = training.state_bytes(wide, num_features, itemsize=itemsize)
         kernel = kernel_bytes(num_grams)
@@ -75,41 +88,28 @@ def check_memory(
         trained = training.peak_bytes(wide, shape, itemsize=itemsize)
         return max(trained, kernel + max(0, extra - _SMALL))
 
-    widest = bisect.bisect(
-        range(network.width), room.left, key=lambda width: total_bytes(width, 0)
-    )
-    remedy = f"width of at most {widest - 1:,}" if widest > 1 else "smaller graph"
-    memory.check(
-        f"a GCN of width {network.width:,} and depth {network.depth} on "
-        f"{num_nodes:,} nodes",
-        total_bytes(network.width, 0),
-        room,
-        f"take a {remedy}",
-    )
-    return total_bytes(network.width, num_graphs) <= room.left / 2
+    return kernel_bytes, run_bytes
 
 
 def build(
     dataset: Dataset,
     x: Any,
-    num_graphs: int,
+    settings: NTKSettings,
     *,
-    depth: int,
     family: Family | None,
-    seed: int,
-    manner: str,
     hold: bool,
 ) -> list[Graph]:
     """Return the graphs with the union of their edges, so that all share one trace."""
-    shares = [float(share) for share in np.linspace(1, 0, num_graphs)]
+    shares = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]
+    manner, seed, power = settings.manner, settings.seed, 2 * settings.depth
     raw = raw_graphs(dataset, shares, family=family, seed=seed, manner=manner)
     normalized = [graph.normalize(w) for w in raw]
     matrices = _with_shared_pattern(normalized)
-    target = _power(matrices[0], 2 * depth)
+    target = _power(matrices[0], power)
     result = []
     for adjacency, matrix, share in zip(normalized, matrices, shares, strict=True):
         if family is not None and result:
-            target = _power(matrix, 2 * depth)
+            target = _power(matrix, power)
         level = homophily.level(adjacency, dataset.labels, centered=True)
         gram = _gram(x, matrix) if hold else None
         result.append(Graph(matrix, gram, target, share, float(level)))

@@ -15,46 +15,14 @@ from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features, gntk
 from gnnrp.kernels.gntk import activations, blocked, neural_tangents
 from gnnrp.kernels.gntk import network as networks
-from gnnrp.propagation import MAX_STEPS, Selection, Steps, exact, similarity
+from gnnrp.propagation import Selection, Steps, exact, similarity
 from gnnrp.runtime import checks, memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
 from gnnrp.studies import rp as rp_study
+from gnnrp.studies.settings import ROUTES as ROUTES
+from gnnrp.studies.settings import GNTKSettings
 from gnnrp.types import MetricFn, Split
-
-ROUTES = ("recursion", "neural-tangents")
-"""Implementations of the same kernels: our own, with a sparse P, and a library."""
-
-
-@dataclasses.dataclass(frozen=True)
-class GNTKSettings:
-    """Settings of the networks and of gradient descent on them.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-
-    depths: tuple[int, ...] = (1, 2, 3, 4)  # L of each network
-    activation: str = "relu"
-    bias: str = "none"  # or "before" or "after" the aggregation
-    bias_std: float = 1.0
-    num_steps: int = 10_000  # of size 1 / |Θ_XX|_∞, which is below 1 / λ_max
-    route: str = "recursion"  # or "neural-tangents"
-
-    def __post_init__(self) -> None:
-        """Validate all settings."""
-        for depth in checks.nonempty_list("depths", self.depths):
-            checks.count("depth", depth, 1, 1000)
-        activations.by_name(self.activation)
-        checks.one_of("bias", self.bias, gntk.BIASES)
-        checks.at_least("bias_std", self.bias_std, 0)
-        checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
-        checks.one_of("route", self.route, ROUTES)
-
-    def network(self, depth: int) -> gntk.Network:
-        """Return the network of one depth."""
-        activation = activations.by_name(self.activation)
-        return gntk.Network(depth, activation, bias=self.bias, bias_std=self.bias_std)
 
 
 def run(
@@ -193,7 +161,7 @@ def _by_recursion(
     dataset: Dataset, settings: GNTKSettings, matrix: sparse.Matrix
 ) -> Iterator[tuple[int, jax.Array]]:
     """Yield depth and Θ, from 1 to the deepest: each continues from the one before."""
-    kernels, network = gntk.initialize(inputs(dataset)), settings.network(1)
+    kernels, network = gntk.initialize(inputs(dataset)), _network(settings, 1)
     deepest = max(settings.depths)
     for depth in range(1, deepest + 1):
         kernels = _layer(
@@ -209,7 +177,12 @@ def _by_neural_tangents(
     P, x = matrix(jnp.eye(dataset.num_nodes)), _features(dataset)
     X = jnp.eye(dataset.num_nodes) if x is None else jnp.asarray(features.as_dense(x))
     for depth in sorted(set(settings.depths)):
-        yield depth, _by_library(P, X, settings.network(depth)).ntk
+        yield depth, _by_library(P, X, _network(settings, depth)).ntk
+
+
+def _network(settings: GNTKSettings, depth: int) -> gntk.Network:
+    activation, bias = activations.by_name(settings.activation), settings.bias
+    return gntk.Network(depth, activation, bias=bias, bias_std=settings.bias_std)
 
 
 def _all_depths(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp import datasets, graph, metrics, sparse
+from gnnrp import datasets, metrics, sparse
 from gnnrp.datasets import Dataset
 from gnnrp.kernels import alignment, features
 from gnnrp.kernels.ntk import structured
@@ -19,62 +19,9 @@ from gnnrp.models import gnn, objectives, training
 from gnnrp.runtime import checkpoints, checks, fingerprint
 from gnnrp.runtime.options import Options
 from gnnrp.studies import _graphs, _tracking_rows, records
+from gnnrp.studies.settings import NTKSettings
 
 DENSE = 0.2  # share of nonzero features from which dense products are faster
-
-
-@dataclasses.dataclass(frozen=True)
-class NTKSettings:
-    """Settings of the network, its training, and the graphs of the kernel.
-
-    Args:
-        learning_rate: η of gradient descent.
-        num_steps: number of training steps.
-        width: m, number of hidden units.
-        depth: L, number of weight matrices, at most 3.
-        momentum: momentum of gradient descent.
-        weight_decay: of weights, not of biases.
-        row_normalize: scale the rows of the features to sum to 1. The first bias then
-            outweighs them in the kernel, and the paper's findings do not hold on Cora:
-            its figures must use the features as stored.
-        every: number of steps between two evaluations of the kernel.
-        num_graphs: number of graphs, from all edges to none, or from homophilic to
-            heterophilic ones.
-        manner: drop directed edges, as the paper's code does, or undirected ones.
-        reduce: kernel over classes: trace (average), sum of logits, or pseudo (1 / c of
-            the sum).
-        seed: seed of weights and thinning.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-
-    learning_rate: float = 1e-2
-    num_steps: int = 50_000
-    width: int = 16
-    depth: int = 2
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    row_normalize: bool = False
-    every: int = 2000
-    num_graphs: int = 11
-    manner: str = "directed"
-    reduce: str = "sum"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Validate the settings."""
-        checks.positive("learning_rate", self.learning_rate)
-        checks.count("num_steps", self.num_steps, 1, training.MAX_STEPS)
-        checks.count("width", self.width, 1)
-        checks.count("depth", self.depth, 1, structured.DEEPEST)
-        checks.in_interval("momentum", self.momentum, 0, 1)
-        checks.in_interval("weight_decay", self.weight_decay, 0, 1)
-        checks.count("seed", self.seed, 0)
-        checks.count("every", self.every, 1)
-        checks.count("num_graphs", self.num_graphs, 2, 1000)
-        checks.one_of("manner", self.manner, graph.DROP_MODES)
-        checks.one_of("reduce", self.reduce, ("trace", "sum", "pseudo"))
 
 
 PAPER: dict[str, NTKSettings] = {
@@ -134,19 +81,17 @@ def run(
         checkpoints.prepare(Path(options.folder))  # fails early if it is not writable
     setup = _set_up(dataset, settings, family, options.max_bytes)
     rows, diverged = _track(setup, dataset.name, settings, options)
+    synthetic, num_test = family is not None, int(setup.splits["test"].sum())
     claims = {}  # a diverged run supports none
     if diverged is None:
         claims = _tracking_rows.claims(
-            rows,
-            setup.graphs,
-            synthetic=family is not None,
-            num_test=int(setup.splits["test"].sum()),
+            rows, setup.graphs, synthetic=synthetic, num_test=num_test
         )
     return {
         "dataset": dataset.name,
         "method": "ntk",
         "settings": dataclasses.asdict(settings),
-        "synthetic": family is not None,
+        "synthetic": synthetic,
         "graphs": [
             {"kept": one.kept, "homophily": round(one.homophily, 6)}
             for one in setup.graphs
@@ -204,16 +149,7 @@ def _set_up(
         dataset, rule, settings.num_graphs, max_bytes, synthetic=synthetic
     )
     x = inputs(dataset, row_normalize=settings.row_normalize)
-    graphs = _graphs.build(
-        dataset,
-        x,
-        settings.num_graphs,
-        depth=settings.depth,
-        family=family,
-        seed=settings.seed,
-        manner=settings.manner,
-        hold=hold,
-    )
+    graphs = _graphs.build(dataset, x, settings, family=family, hold=hold)
     ideal = alignment.label_kernel(dataset.labels, dataset.num_classes)
     splits = {
         name: jnp.asarray(np.atleast_2d(mask)[0])

@@ -1,76 +1,12 @@
 """Published settings and scores of each dataset."""
 
-import dataclasses
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
 
-from gnnrp.kernels import features
-from gnnrp.propagation import (
-    MAX_STEPS,
-    Selection,
-    Steps,
-    losses,
-    selection,
-    solvers,
-)
 from gnnrp.runtime import checks
-
-MAX_HOPS = 10_000
-
-
-@dataclasses.dataclass(frozen=True)
-class RPSettings:
-    """Settings of a run of RP: S = A^K, or B Kn B with a feature kernel.
-
-    Args:
-        step_size: η, positive.
-        power: K, number of hops per step.
-        alpha: α in [0, 1] of the lazy walk B = (α A + (1 - α) I)^K; 1: B = A^K.
-        num_steps: number of steps.
-        kernel: kernel of the node features: gaussian, laplacian, linear, polynomial,
-            sigmoid, or none for the graph alone.
-        gamma: γ of the kernel; 1 / (2 σ²) of the Gaussian one.
-        row_normalize: subtract the minimum of the features, and scale rows to sum to 1.
-        loss: squared, absolute, sigmoid or softmax.
-        select: first or last of several best validation steps.
-        patience: number of steps without a better validation score before stopping.
-        method: solver: auto, exact, krylov or iterate.
-        precision: float32 or float64.
-
-    Raises:
-        ValueError: a value out of its range.
-    """
-
-    step_size: float = 1.0
-    power: int = 7
-    alpha: float = 1.0
-    num_steps: int = 100
-    kernel: str | None = None
-    gamma: float = 1.0
-    row_normalize: bool = False
-    loss: str = "squared"
-    select: str = "first"
-    patience: int | None = None
-    method: str = "auto"
-    precision: str = "float32"
-
-    def __post_init__(self) -> None:
-        """Validate the settings."""
-        checks.positive("step_size", self.step_size)
-        checks.count("power", self.power, 0, MAX_HOPS)
-        checks.in_interval("alpha", self.alpha, 0, 1)
-        checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
-        checks.positive("gamma", self.gamma)
-        if self.kernel is not None:
-            checks.one_of("kernel", self.kernel, features.KERNELS)
-        if self.patience is not None:
-            checks.count("patience", self.patience, 1)
-        losses.by_name(self.loss)
-        checks.one_of("precision", self.precision, ("float32", "float64"))
-        checks.one_of("select", self.select, selection.RULES)
-        checks.one_of("method", self.method, solvers.NAMES)
+from gnnrp.studies.settings import RPSettings
 
 
 def precision(name: str) -> AbstractContextManager[Any]:
@@ -152,15 +88,6 @@ PUBLISHED: dict[str, Figure] = {
     "proteins": Figure(78.17, val=85.19),
     "products": Figure(78.25, val=91.31),
 }
-
-
-def arguments(settings: RPSettings) -> dict[str, Any]:
-    """Return the settings as arguments of ``propagation.run``."""
-    return {
-        "steps": Steps(settings.step_size, settings.num_steps),
-        "solver": solvers.by_name(settings.method, losses.by_name(settings.loss)),
-        "selection": Selection(rule=settings.select, patience=settings.patience),
-    }
 
 
 def settings(name: str, *, has_features: bool = True) -> RPSettings:

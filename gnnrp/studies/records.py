@@ -13,10 +13,11 @@ import numpy as np
 
 from gnnrp.runtime import memory
 from gnnrp.studies.baselines import Baseline
-from gnnrp.studies.presets import PUBLISHED, SETTINGS, RPSettings
+from gnnrp.studies.presets import PUBLISHED, SETTINGS
+from gnnrp.studies.settings import RPSettings
 
 if TYPE_CHECKING:
-    from gnnrp.propagation import Trajectory
+    from gnnrp.propagation import Report, Trajectory
 
 
 def from_trajectory(
@@ -30,7 +31,6 @@ def from_trajectory(
     as_published = SETTINGS.get(source.name) == settings
     published = PUBLISHED.get(source.name) if as_published else None
     best = (trajectory.best_val, trajectory.best_test, trajectory.best_step)
-    report = trajectory.report
     return {
         "dataset": source.name,
         "metric": source.metric,
@@ -48,28 +48,33 @@ def from_trajectory(
         ],
         **summary(trajectory.best_val, trajectory.best_test),
         "published": None if published is None else published._asdict(),
-        "baselines": {
-            name: {
-                **summary(each.val, each.test),
-                "settings": each.settings,
-                "test_by_iterations": {k: percent(v) for k, v in each.grid.items()},
-            }
-            for name, each in baselines.items()
-        },
-        "report": {
-            "solver": report.solver,
-            "reason": report.reason,
-            "num_steps": report.num_steps,
-            "diverged": [bool(x) for x in report.diverged],
-            "divergences": [x and x._asdict() for x in report.divergences],
-            "relative_error": report.error,
-            "columns": report.num_columns,
-            "convergence": [part.to_record() for part in report.convergence or ()],
-        },
+        "baselines": {name: _baseline(each) for name, each in baselines.items()},
+        "report": _report(trajectory.report),
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "platform": jax.default_backend(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         **provenance(source, trajectory.predictions.dtype),
+    }
+
+
+def _baseline(scores: Baseline) -> dict[str, Any]:
+    return {
+        **summary(scores.val, scores.test),
+        "settings": scores.settings,
+        "test_by_iterations": {k: percent(value) for k, value in scores.grid.items()},
+    }
+
+
+def _report(report: "Report") -> dict[str, Any]:
+    return {
+        "solver": report.solver,
+        "reason": report.reason,
+        "num_steps": report.num_steps,
+        "diverged": [bool(x) for x in report.diverged],
+        "divergences": [x and x._asdict() for x in report.divergences],
+        "relative_error": report.error,
+        "columns": report.num_columns,
+        "convergence": [part.to_record() for part in report.convergence or ()],
     }
 
 

@@ -18,7 +18,7 @@ from gnnrp.propagation.solvers import exact
 from gnnrp.runtime import checks, memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, records
-from gnnrp.studies.presets import RPSettings
+from gnnrp.studies.settings import RPSettings
 from gnnrp.types import LinearMap, Split
 
 DENSE_BYTES = 6 * 2**30  # upper limit of a dense kernel
@@ -74,8 +74,10 @@ def _run(
         flow,
         targets,
         dataset.splits,
+        propagation.Steps(settings.step_size, settings.num_steps),
         metric=metric,
-        **presets.arguments(settings),
+        solver=settings.solver(),
+        selection=settings.selection(),
         options=dataclasses.replace(options, metadata=metadata),
     )
     seconds = {
@@ -121,12 +123,7 @@ def _set_up(
 
 
 def build_similarity(
-    matrix: sparse.Matrix,
-    node_features: Any,
-    settings: RPSettings,
-    *,
-    num_train: int,
-    max_bytes: int | None = None,
+    matrix: sparse.Matrix, node_features: Any, settings: RPSettings, *, num_train: int
 ) -> LinearMap:
     """Return S: A^K or a lazy walk B, or B Kn B if the settings name a kernel.
 
@@ -134,21 +131,9 @@ def build_similarity(
     the kernel uses the distinct rows. Otherwise it is dense if it fits in 6 GiB and
     half of the memory and the run needs many products (another loss, or too many
     training nodes for the exact solver). If not, each product evaluates its row blocks.
-
-    Args:
-        matrix: A.
-        node_features: dense or scipy sparse (n, d), for a kernel.
-        settings: of which power, alpha, kernel, gamma, row_normalize and loss matter.
-        num_train: training nodes of the largest split.
-        max_bytes: memory limit; that of the machine by default.
-
-    Raises:
-        ValueError: features that do not match the graph or the kernel, or a kernel that
-            does not fit in memory.
-        TypeError: ``matrix`` is not a linear map.
     """
     checks.linear_map("the matrix", matrix)
-    room = memory.room(max_bytes)
+    room = memory.room()
     x = _checked_features(node_features, settings, room)
     return _similarity(matrix, x, settings, num_train, room)[0]
 

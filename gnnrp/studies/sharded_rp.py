@@ -14,7 +14,7 @@ from gnnrp.distributed import shards
 from gnnrp.propagation import similarity
 from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
-from gnnrp.studies.presets import RPSettings
+from gnnrp.studies.settings import RPSettings
 
 
 def run(
@@ -36,8 +36,10 @@ def run(
             walk,
             parts.targets,
             parts.splits,
+            propagation.Steps(settings.step_size, settings.num_steps),
             metric=metrics.by_name(parts.metric),
-            **presets.arguments(settings),
+            solver=settings.solver(),
+            selection=settings.selection(),
             options=dataclasses.replace(options, metadata=metadata),
         )
     seconds = {
