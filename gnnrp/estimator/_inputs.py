@@ -1,7 +1,6 @@
 """Validated inputs of an estimator fit."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -14,19 +13,11 @@ from gnnrp.estimator import _scores
 from gnnrp.graph import class_labels, masks
 from gnnrp.graph.formats import GraphData
 from gnnrp.kernels import features
-from gnnrp.propagation import (
-    Exact,
-    Iterate,
-    Selection,
-    losses,
-    problem,
-    similarity,
-    solvers,
-)
+from gnnrp.propagation import Exact, Iterate, problem, similarity
 from gnnrp.propagation.sizes import Sizes
 from gnnrp.runtime import checks, memory
 from gnnrp.studies import rp as rp_study
-from gnnrp.studies.presets import RPSettings
+from gnnrp.studies.settings import RPSettings
 from gnnrp.types import LinearMap, MetricFn, Split
 
 SELECTED = ("power", "step_size", "num_steps")
@@ -34,10 +25,9 @@ SELECTED = ("power", "step_size", "num_steps")
 
 
 class Inputs(NamedTuple):
-    """Matrix, targets, masks, metric and settings of a fit."""
+    """Similarity, targets, masks, metric and settings of a fit."""
 
-    matrix: LinearMap  # A
-    make_similarity: Callable[[LinearMap, int], LinearMap]  # (A, K) -> S
+    similarity: LinearMap  # S
     targets: Float[np.ndarray, "n c"]
     train: Bool[np.ndarray, " n"]
     val: Bool[np.ndarray, " n"]  # those of a training class
@@ -53,15 +43,15 @@ class Inputs(NamedTuple):
         """Return training and validation nodes as a split without test nodes."""
         return Split(self.train, self.val, np.zeros_like(self.val))
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the common arguments of ``propagation.run`` and ``sweep.run``."""
-        settings = self.settings
-        return {
-            "metric": self.metric,
-            "initial": self.initial,
-            "solver": solvers.by_name(settings.method, losses.by_name(settings.loss)),
-            "selection": Selection(rule=settings.select),
-        }
+    def with_power(self, power: int) -> LinearMap:
+        """Return S with another power of A and the same kernel."""
+        flow: Any = self.similarity
+        if isinstance(flow, similarity.Sandwich):
+            walk: Any = flow.outer
+            return dataclasses.replace(
+                flow, outer=dataclasses.replace(walk, power=power)
+            )
+        return dataclasses.replace(flow, power=power)
 
 
 def parse_settings(params: dict[str, Any]) -> RPSettings:
@@ -108,8 +98,7 @@ def validate(
         msg = f"no node of val_mask is of a training class ({_join(classes)})"
         raise ValueError(msg)
     return Inputs(
-        matrix=matrix,
-        make_similarity=_with_power(flow),
+        similarity=flow,
         targets=targets,
         train=train,
         val=val & in_class,
@@ -130,49 +119,30 @@ def _one_hot(
     val: Bool[np.ndarray, " n"],
 ) -> Float[np.ndarray, "n c"]:
     """Return the targets, with zero rows for nodes of no training class."""
+    shape = len(codes), num_classes
     sizes = Sizes(
-        len(codes),
-        num_classes,
+        *shape,
         num_splits=1,
         num_train=int(train.sum()),
         num_evaluated=int(val.sum()),
         num_steps=1,
         itemsize=jnp.zeros(0).dtype.itemsize,
     )
+    least = min(solver.cost(sizes).num_bytes for solver in (Iterate(), Exact()))
     memory.check(
         f"a fit of {len(codes):,} nodes and {num_classes:,} classes",
-        problem.peak_bytes((len(codes), num_classes), itemsize=8)
-        + min(solver.cost(sizes).num_bytes for solver in (Iterate(), Exact())),
+        problem.peak_bytes(shape, itemsize=8) + least,
         memory.room(),
         "take fewer nodes or classes",
     )
-    targets = np.zeros((len(codes), num_classes))
+    targets = np.zeros(shape)
     rows = np.flatnonzero((codes >= 0) & (codes < num_classes))
     targets[rows, codes[rows]] = 1
     return targets
 
 
-def _with_power(flow: LinearMap) -> Callable[[LinearMap, int], LinearMap]:
-    """Return (A, K) -> S like ``flow``, with another K and the same kernel."""
-    if type(flow) is similarity.Power:
-        return similarity.Power  # its products are shared by a sweep
-
-    def make_similarity(_: LinearMap, power: int) -> LinearMap:
-        walk: Any = flow.outer if isinstance(flow, similarity.Sandwich) else flow
-        walk = dataclasses.replace(walk, power=power)
-        if isinstance(flow, similarity.Sandwich):
-            return dataclasses.replace(flow, outer=walk)
-        return walk
-
-    return make_similarity
-
-
-def _nodes(
-    data: GraphData,
-) -> tuple[
-    np.ndarray, Int[np.ndarray, " n"], Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]
-]:
-    """Return training classes, codes, training and validation nodes."""
+def _nodes(data: GraphData) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return training classes (c,), codes (n,), and two masks (n,)."""
     if data.labels is None:
         msg = "labels are missing: pass one for each node, -1 or None where unknown"
         raise ValueError(msg)
@@ -224,9 +194,8 @@ def _features(x: Any) -> Any:
     if x is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
         raise ValueError(msg)
-    return features.validate(
-        x if scipy.sparse.issparse(x) else checks.reals("features", x)
-    )
+    x = x if scipy.sparse.issparse(x) else checks.reals("features", x)
+    return features.validate(x)
 
 
 def _initial(scores: Any, num_nodes: int, classes: np.ndarray) -> Any:

@@ -65,11 +65,14 @@ def best_of_grid(
 ) -> Choice:
     """Return the setting of the grid with the best validation score."""
     table = sweep.run(
-        {power: inputs.make_similarity(inputs.matrix, power) for power in powers},
+        {power: inputs.with_power(power) for power in powers},
         inputs.targets,
         inputs.split(),
         Steps(step_sizes, num_steps),
-        **inputs.arguments(),
+        metric=inputs.metric,
+        initial=inputs.initial,
+        solver=inputs.settings.solver(),
+        selection=inputs.settings.selection(),
     )
     winner = sweep.winner(table)
     row = (table.power == winner.power) & (table.step_size == winner.step_size)
@@ -80,11 +83,14 @@ def best_of_grid(
 def _run(inputs: Inputs, choice: Choice, num_steps: int) -> propagation.Trajectory:
     """Run RP with the chosen power and step size."""
     (trajectory,) = propagation.run(
-        inputs.make_similarity(inputs.matrix, choice.power),
+        inputs.with_power(choice.power),
         inputs.targets,
         inputs.split(),
         Steps([choice.step_size], num_steps),
-        **inputs.arguments(),
+        metric=inputs.metric,
+        initial=inputs.initial,
+        solver=inputs.settings.solver(),
+        selection=inputs.settings.selection(),
     )
     return trajectory
 
