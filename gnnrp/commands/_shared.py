@@ -157,6 +157,22 @@ class RunFlags(DatasetFlags):
         split = self.split
         return dataset if split is None else datasets.select_split(dataset, split)
 
+    def figure_path(self) -> Path | None:
+        """Return the path of the figure, checked before anything is computed."""
+        if self.plot is None and self.json:
+            return None
+        path = self.plot or Path(f"{type(self).__name__.lower()}-{self.dataset}.png")
+        try:
+            if path.is_symlink():
+                path = Path(os.path.realpath(path))
+            reason = _figure_obstacle(path)
+        except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of links
+            reason = getattr(error, "strerror", None) or str(error)
+        if reason:
+            msg = f"the figure cannot go to {str(path)!r}: {reason}; set another --plot"
+            raise ValueError(msg)
+        return path
+
     def show(
         self,
         record: dict[str, Any],
@@ -237,23 +253,6 @@ class ResumableFlags(RunFlags):
                 "another folder"
             )
             raise ValueError(msg)
-
-
-def target_path(path: Path | None, default: str, *, quiet: bool) -> Path | None:
-    """Return the path of the figure, checked before anything is computed."""
-    if path is None and quiet:
-        return None
-    path = Path(default) if path is None else path
-    try:
-        if path.is_symlink():
-            path = Path(os.path.realpath(path))
-        reason = _figure_obstacle(path)
-    except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of links
-        reason = getattr(error, "strerror", None) or str(error)
-    if reason:
-        msg = f"the figure cannot go to {str(path)!r}: {reason}; set another --plot"
-        raise ValueError(msg)
-    return path
 
 
 def _figure_obstacle(path: Path) -> str | None:

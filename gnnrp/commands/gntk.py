@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from gnnrp.commands._shared import RunFlags, flags_of, target_path, values_from_flags
+from gnnrp.commands._shared import RunFlags, flags_of, values_from_flags
 from gnnrp.runtime.progress import Bar
 from gnnrp.studies.settings import GNTKSettings
 
@@ -29,7 +29,7 @@ class Gntk(flags_of(GNTKSettings, optional=False), RunFlags):
             msg = "--bias-std needs a bias: --bias before, or --bias after"
             raise ValueError(msg)
         settings = GNTKSettings(**values_from_flags(self, GNTKSettings))
-        target = target_path(self.plot, f"gntk-{self.dataset}.png", quiet=self.json)
+        target = self.figure_path()
         dataset = self.load_dataset()
         with presets.precision(self.precision), Bar(quiet=self.quiet) as progress:
             options = self.options(progress)

@@ -2,12 +2,7 @@
 
 import dataclasses
 
-from gnnrp.commands._shared import (
-    ResumableFlags,
-    flags_of,
-    target_path,
-    values_from_flags,
-)
+from gnnrp.commands._shared import ResumableFlags, flags_of, values_from_flags
 from gnnrp.runtime.progress import Bar
 from gnnrp.studies.settings import NTKSettings
 
@@ -37,12 +32,11 @@ class Ntk(_Flags, ResumableFlags):
 
         self.check_dataset()
         self.check_folder()
-        target = target_path(self.plot, f"ntk-{self.dataset}.png", quiet=self.json)
-        settings = ntk_study.settings(self.dataset)
-        quick = QUICK if self.quick else {}
-        settings = dataclasses.replace(
-            settings, **(quick | values_from_flags(self, settings))
-        )
+        target = self.figure_path()
+        published = ntk_study.settings(self.dataset)
+        values = values_from_flags(self, published)
+        values = QUICK | values if self.quick else values
+        settings = dataclasses.replace(published, **values)
         with Bar(quiet=self.quiet) as progress:
             options = self.options(progress)
             dataset = self.load_dataset()

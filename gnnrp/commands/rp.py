@@ -11,7 +11,6 @@ from gnnrp.commands._shared import (
     RunFlags,
     flags_of,
     setting,
-    target_path,
     values_from_flags,
 )
 from gnnrp.runtime import checks, json_files, streams
@@ -57,7 +56,7 @@ class Rp(_Flags, ResumableFlags):
             raise ValueError(msg)
         self.check_dataset()
         self.check_folder()
-        target = target_path(self.plot, f"rp-{self.dataset}.png", quiet=self.json)
+        target = self.figure_path()
         self._settings(self.dataset, has_features=True)  # checked before files are read
         with Bar(quiet=self.quiet) as progress:
             options = self.options(progress)
