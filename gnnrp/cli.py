@@ -36,7 +36,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
     """Run a command line and return the exit status.
 
     Args:
-        arguments: of the command line; None: those of this process, see ``run``.
+        arguments: of the command line; None: those of this process, which then exits.
 
     Returns:
         0: success; 1: an unexpected error; 2: invalid flags or data; 130: interrupted;

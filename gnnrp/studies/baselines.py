@@ -46,18 +46,6 @@ def run(
     iterations at α = 1 and of the limit at α = 0.9. Plain RP, S = A^k, takes the best
     k <= 10, η = 1 and 100 steps: its first step is label propagation.
 
-    Args:
-        matrix: A.
-        targets: Y, one-hot or one column per task.
-        splits: masks (n,), or (s, n).
-        metric: such as ``metrics.accuracy``.
-        with_plain: include plain RP.
-        options: memory limit of plain RP, and progress.
-
-    Raises:
-        ValueError: targets or masks that do not match.
-        TypeError: ``matrix`` is not a linear map, or ``splits`` not a split.
-
     Source: Proposition 3.1.
     """
     checks.linear_map("the matrix", matrix)
