@@ -47,14 +47,8 @@ def bases(root: Root) -> list[Path]:
 
 def locate(name: str, root: Root) -> tuple[Source, Path] | None:
     """Return the first folder that holds all files of one of the sources."""
-    places = (
-        (source, folder)
-        for base in bases(root)
-        for source in SOURCES[name]
-        for folder in _candidates(base, source)
-        if not _missing(folder, source)
-    )
-    return next(places, None)
+    complete = (place[:2] for place in _places(name, root) if not place[2])
+    return next(complete, None)
 
 
 def fetch(name: str, root: Root, *, progress: bool = False) -> tuple[Source, Path]:
@@ -129,15 +123,20 @@ def _failure(url: str, error: BaseException) -> str:
 def _nearest(name: str, root: Root) -> tuple[Source, list[str]]:
     """Return the source with the fewest missing files, and these files."""
     partial = [
-        (source, missing)
-        for source in SOURCES[name]
-        for base in bases(root)
-        for folder in _candidates(base, source)
-        if 0 < len(missing := _missing(folder, source)) < len(source.files)
+        (len(missing), SOURCES[name].index(source), missing)
+        for source, _, missing in _places(name, root)
+        if 0 < len(missing) < len(source.files)
     ]
-    preferred = SOURCES[name][0]
-    default = preferred, [*preferred.files]
-    return min(partial, key=lambda entry: len(entry[1]), default=default)
+    _, index, missing = min(partial, default=(0, 0, [*SOURCES[name][0].files]))
+    return SOURCES[name][index], missing
+
+
+def _places(name: str, root: Root) -> Iterator[tuple[Source, Path, list[str]]]:
+    """Yield each source and folder of a dataset with the files that it lacks."""
+    for base in bases(root):
+        for source in SOURCES[name]:
+            for folder in _candidates(base, source):
+                yield source, folder, _missing(folder, source)
 
 
 def _missing(folder: Path, source: Source) -> list[str]:

@@ -44,12 +44,12 @@ class File:
         """Check that an allocation fits, before it is made."""
         left = max(0, self.room.limit - memory.process_bytes()) + allocated
         if num_bytes > left:
-            shown, source, fix = memory.format_bytes, self.room.source, _MORE_MEMORY
+            size, source, fix = memory.format_bytes, self.room.source, _MORE_MEMORY
             if source == "allowed":
                 fix = "allow more memory (max_bytes, --max-memory)"
             msg = (
-                f"{self.path}: reading it takes {shown(num_bytes)} or more and "
-                f"{shown(left)} are left of the {shown(self.room.limit)} {source}; {fix}"
+                f"{self.path}: reading it takes {size(num_bytes)} or more and "
+                f"{size(left)} are left of the {size(self.room.limit)} {source}; {fix}"
             )
             raise TooLargeError(msg)
 

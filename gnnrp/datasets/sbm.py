@@ -52,16 +52,9 @@ class SBMSettings:
         """Validate the settings."""
         for name in ("intra_probability", "inter_probability", "homophilic_fraction"):
             checks.in_interval(name, getattr(self, name), 0.0, 1.0)
-        for name, least in (
-            ("block_size", 1),
-            ("num_features", 1),
-            ("num_informative", 1),
-            ("num_blocks", 1),
-            ("train_per_class", 0),
-            ("num_val", 0),
-            ("num_test", 0),
-        ):
-            count = checks.count(name, getattr(self, name), least)
+        positive = ("block_size", "num_features", "num_informative", "num_blocks")
+        for name in (*positive, "train_per_class", "num_val", "num_test"):
+            count = checks.count(name, getattr(self, name), int(name in positive))
             object.__setattr__(self, name, count)
         most = min(self.num_features, 30)
         checks.count("num_informative", self.num_informative, 1, most)

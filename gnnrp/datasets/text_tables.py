@@ -65,6 +65,7 @@ def _clean_lines(
     inner = re.compile(rb"(?<![ %b])[ %b]+(?=[,\n])|(?<=[,\n])[ %b]+" % ((tabs,) * 3))
     with file.open() as stream:
         for lines in _whole_lines(*_unpack(stream, file)):
+            lines = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             lines = lines if separators == b"," else lines.translate(commas)
             if b" " in lines or (tabs and tabs in lines):
                 lines = inner.sub(b"", lines.lstrip(b" " + tabs))
@@ -99,13 +100,9 @@ def _whole_lines(stream: io.BufferedIOBase, limit: int) -> Iterator[bytes]:
         rest = block[end:]
         require(len(rest) <= CHUNK, f"a line is longer than {CHUNK} bytes")
         if end:
-            yield _with_newlines(block[:end])
+            yield block[:end]
     if rest:
-        yield _with_newlines(rest + b"\n")
-
-
-def _with_newlines(block: bytes) -> bytes:
-    return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        yield rest + b"\n"
 
 
 def _numbers(

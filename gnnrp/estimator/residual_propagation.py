@@ -13,14 +13,11 @@ import numpy as np
 
 from gnnrp.estimator import _inputs, _scores, _selection
 from gnnrp.estimator._inputs import Inputs
-from gnnrp.estimator._on_graph import OnGraph
 from gnnrp.estimator._parameters import Parameters
 from gnnrp.estimator._selection import Choice
 from gnnrp.graph import formats, masks
 from gnnrp.propagation import Trajectory
 from gnnrp.studies import presets
-
-__all__ = ["NotFittedError", "OnGraph", "ResidualPropagation"]
 
 
 class NotFittedError(ValueError, AttributeError):
