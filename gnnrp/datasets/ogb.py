@@ -1,6 +1,7 @@
 """Arxiv, Proteins, Products in OGB's raw layout: gzipped lines, no torch, no pickle.
 
-OGB's folder ``processed`` is ignored. Source: Hu et al. 2020.
+OGB's folder ``processed`` is ignored; ogb itself reads it under torch 2.6 or newer with
+TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1. Source: Hu et al. 2020.
 """
 
 from pathlib import Path

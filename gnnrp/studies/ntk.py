@@ -105,7 +105,12 @@ def run(
 
 
 def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
-    """Return the inputs of a network: the features, or one-hot rows without them."""
+    """Return the inputs of a network: the features, or one-hot rows without them.
+
+    Args:
+        dataset: see ``datasets.load``.
+        row_normalize: subtract the minimum, and divide each row by max(its sum, 1).
+    """
     x: Any = dataset.features
     if x is None:
         x = scipy.sparse.eye_array(dataset.num_nodes, format="csr")
