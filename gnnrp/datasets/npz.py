@@ -66,12 +66,11 @@ def read(
                 headers[name] = read_header(member, name, info.file_size)
             kinds, num_dimensions = expected.get(name) or expected[f"{name}?"]
             dtype, shape = headers[name].dtype, headers[name].shape
-            if dtype.kind not in kinds or len(shape) != num_dimensions:
-                msg = (
-                    f"member {name!r} has dtype {dtype} and {len(shape)} dimensions, "
-                    f"expected kind {kinds!r} and {num_dimensions}"
-                )
-                raise ValueError(msg)
+            require(
+                dtype.kind in kinds and len(shape) == num_dimensions,
+                f"member {name!r} has dtype {dtype} and {len(shape)} dimensions, "
+                f"expected kind {kinds!r} and {num_dimensions}",
+            )
         file.reserve(sum(header.peak_bytes() for header in headers.values()))
         arrays = {}
         for name, info in infos.items():
@@ -88,17 +87,13 @@ def _infos(
     for key in expected:
         name = key.removesuffix("?")
         if f"{name}.npy" not in members:
-            if name != key:
-                continue
-            msg = f"it has no member {name!r}"
-            raise ValueError(msg)
+            require(name != key, f"it has no member {name!r}")
+            continue
         info = archive.getinfo(f"{name}.npy")
-        if info.compress_type not in METHODS:
-            msg = f"member {name!r} is packed by method {info.compress_type}, not by 8"
-            raise ValueError(msg)
-        if info.file_size > limit:
-            msg = f"member {name!r} unpacks to {info.file_size} bytes"
-            raise ValueError(msg)
+        method, size = info.compress_type, info.file_size
+        valid = method in METHODS
+        require(valid, f"member {name!r} is packed by method {method}, not by 8")
+        require(size <= limit, f"member {name!r} unpacks to {size} bytes")
         yield name, info
 
 
@@ -118,33 +113,29 @@ class _BoundedReader(io.BufferedReader):
 def read_header(stream: Any, name: str, size: int) -> Header:
     """Read and check the header of an npy file."""
     start = stream.read(8)
-    if start[:6] != b"\x93NUMPY" or len(start) < 8:
-        msg = f"member {name!r} is no npy file"
-        raise ValueError(msg)
+    valid = start[:6] == b"\x93NUMPY" and len(start) == 8
+    require(valid, f"member {name!r} is no npy file")
     version = start[6], start[7]
-    code = {(1, 0): "<H", (2, 0): "<I"}.get(version)
-    if code is None:
-        msg = f"member {name!r} has npy version {version}"
-        raise ValueError(msg)
+    code = {(1, 0): "<H", (2, 0): "<I"}.get(version, "")
+    require(code, f"member {name!r} has npy version {version}")
     width = struct.calcsize(code)
     (length,) = struct.unpack(code, stream.read(width).ljust(width, b"\0"))
     require(length <= MAX_HEADER, f"member {name!r} has a header of {length} bytes")
     shape, dtype, fortran_order = _parse(stream.read(length).decode("latin1"), name)
-    if dtype.hasobject or dtype.itemsize == 0:
-        msg = f"member {name!r} is pickled or empty-typed ({dtype}), which is not read"
-        raise ValueError(msg)
+    plain = not dtype.hasobject and dtype.itemsize
+    fault = f"pickled or empty-typed ({dtype}), which is not read"
+    require(plain, f"member {name!r} is {fault}")
     header = Header(shape, dtype, fortran_order, 8 + width + length)
-    if min(shape, default=0) < 0 or header.start + header.num_bytes() != size:
-        msg = f"member {name!r} claims shape {shape}, but holds {size} bytes"
-        raise ValueError(msg)
+    valid = min(shape, default=0) >= 0 and header.start + header.num_bytes() == size
+    require(valid, f"member {name!r} claims shape {shape}, but holds {size} bytes")
     return header
 
 
 def _parse(text: str, name: str) -> tuple[tuple[int, ...], np.dtype, bool]:
-    match = _HEADER.fullmatch(text)
-    if match is None or None in match.groupdict().values():
-        msg = f"member {name!r} has a header without descr, fortran_order and shape"
-        raise ValueError(msg)
+    match: Any = _HEADER.fullmatch(text)
+    valid = match is not None and None not in match.groupdict().values()
+    fault = "a header without descr, fortran_order and shape"
+    require(valid, f"member {name!r} has {fault}")
     *sizes, last = (size.strip() for size in match["shape"].split(","))
     sizes = [_SIZE.fullmatch(size) for size in (*sizes, *([last] if last else []))]
     require(None not in sizes, f"member {name!r} has a shape that is no list of sizes")

@@ -28,21 +28,10 @@ def _generalized(
     power: int,
     gamma: float,
     num_steps: int,
-    *,
-    row_normalize: bool = False,
-    precision: str = "float32",
+    **rest: Any,
 ) -> RPSettings:
-    return RPSettings(
-        step_size,
-        power,
-        alpha,
-        num_steps,
-        "gaussian",
-        gamma,
-        row_normalize,
-        select="last",
-        precision=precision,
-    )
+    first = (step_size, power, alpha, num_steps, "gaussian", gamma)
+    return RPSettings(*first, select="last", **rest)
 
 
 SETTINGS: dict[str, RPSettings] = {
