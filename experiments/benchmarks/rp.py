@@ -129,15 +129,8 @@ def curve(config: Config) -> dict[str, float]:
 
 def published(flow: Any, data: Any, settings: presets.RPSettings) -> Any:
     """Run the published settings."""
-    return propagation.run(
-        flow,
-        datasets.targets(data),
-        data.splits,
-        propagation.Steps(settings.step_size, settings.num_steps),
-        metric=metrics.by_name(data.metric),
-        solver=settings.solver(),
-        selection=settings.selection(),
-    )
+    targets, metric = datasets.targets(data), metrics.by_name(data.metric)
+    return rp_study.propagate(flow, targets, data.splits, settings, metric)
 
 
 def step_sizes(config: Config) -> dict[str, Any]:

@@ -35,10 +35,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import runner
-from gnnrp import datasets, graph, metrics, propagation, sparse
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.propagation import similarity
 from gnnrp.runtime import checks
 from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 SETS = ("arxiv", "proteins", "products")
 OWN = {"accuracy": metrics.accuracy, "roc_auc": metrics.roc_auc}
@@ -107,14 +108,12 @@ def propagate(
 ) -> tuple[np.ndarray, int]:
     """Return the predictions of RP from the graph and training labels, and the step."""
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    found = propagation.run(
+    found = rp_study.propagate(
         similarity.walk(matrix, settings.power, settings.alpha),
         datasets.targets(data),
         datasets.select_split(data, 0).splits,
-        propagation.Steps(settings.step_size, settings.num_steps),
-        metric=metrics.by_name(data.metric),
-        solver=settings.solver(),
-        selection=settings.selection(),
+        settings,
+        metrics.by_name(data.metric),
     )
     return np.asarray(found.predictions[0]), int(found.best_step[0])
 

@@ -19,7 +19,7 @@ from gnnrp.runtime import checks, memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, presets, records
 from gnnrp.studies.settings import RPSettings
-from gnnrp.types import LinearMap, Split
+from gnnrp.types import LinearMap, MetricFn, Split
 
 DENSE_BYTES = 6 * 2**30  # upper limit of a dense kernel
 
@@ -66,37 +66,46 @@ def _run(
 ) -> Run:
     start = time.perf_counter()
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
-    metric = metrics.by_name(dataset.metric)
+    splits, metric = dataset.splits, metrics.by_name(dataset.metric)
     matrix, targets, flow, form = _set_up(dataset, settings, options.max_bytes)
     ready = time.perf_counter()
     metadata = dataclasses.asdict(settings) | {"dataset": dataset.name}
-    trajectory = propagation.run(
-        flow,
-        targets,
-        dataset.splits,
-        propagation.Steps(settings.step_size, settings.num_steps),
-        metric=metric,
-        solver=settings.solver(),
-        selection=settings.selection(),
-        options=dataclasses.replace(options, metadata=metadata),
-    )
+    of_rp = dataclasses.replace(options, metadata=metadata)
+    trajectory = propagate(flow, targets, splits, settings, metric, of_rp)
     seconds = {
         "load": load_seconds,
         "setup": ready - start,
         "run": time.perf_counter() - ready,
     }
     del flow  # frees a dense kernel
+    with_plain = settings.kernel is not None
     others = baselines.run(
-        matrix,
-        targets,
-        dataset.splits,
-        metric=metric,
-        with_plain=settings.kernel is not None,
-        options=options,
+        matrix, targets, splits, metric=metric, with_plain=with_plain, options=options
     )
     record = records.from_trajectory(dataset, settings, trajectory, others, seconds)
     record["report"]["kernel"] = form
     return Run(record, trajectory)
+
+
+def propagate(
+    flow: LinearMap,
+    targets: Any,
+    splits: Split,
+    settings: RPSettings,
+    metric: MetricFn,
+    options: Options = Options(),
+) -> propagation.Trajectory:
+    """Run RP along a similarity, with the steps, solver and selection of settings."""
+    return propagation.run(
+        flow,
+        targets,
+        splits,
+        propagation.Steps(settings.step_size, settings.num_steps),
+        metric=metric,
+        solver=settings.solver(),
+        selection=settings.selection(),
+        options=options,
+    )
 
 
 def _set_up(

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gnnrp import metrics, propagation
+from gnnrp import metrics
 from gnnrp.distributed import shards
 from gnnrp.propagation import similarity
 from gnnrp.runtime.options import Options
 from gnnrp.studies import presets, records
+from gnnrp.studies import rp as rp_study
 from gnnrp.studies.settings import RPSettings
 
 
@@ -32,15 +33,10 @@ def run(
         jax.block_until_ready((walk, parts.targets))
         set_up = time.perf_counter()
         metadata = {"dataset": parts.name, "parts": parts.digest}
-        trajectory = propagation.run(
-            walk,
-            parts.targets,
-            parts.splits,
-            propagation.Steps(settings.step_size, settings.num_steps),
-            metric=metrics.by_name(parts.metric),
-            solver=settings.solver(),
-            selection=settings.selection(),
-            options=dataclasses.replace(options, metadata=metadata),
+        options = dataclasses.replace(options, metadata=metadata)
+        metric = metrics.by_name(parts.metric)
+        trajectory = rp_study.propagate(
+            walk, parts.targets, parts.splits, settings, metric, options
         )
     seconds = {
         "load": loaded - began,
