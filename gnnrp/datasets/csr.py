@@ -2,16 +2,16 @@
 
 import numpy as np
 import scipy.sparse
-from jaxtyping import Int, Num
+from jaxtyping import Num
 
 from gnnrp.datasets import _validate
 from gnnrp.datasets._validate import require
 
 
 def build(
-    data: Num[np.ndarray, " nnz"],
-    indices: Int[np.ndarray, " k"],
-    indptr: Int[np.ndarray, " r"],
+    data: Num[np.ndarray, "..."],
+    indices: Num[np.ndarray, "..."],
+    indptr: Num[np.ndarray, "..."],
     shape: tuple[int, int],
     *,
     max_columns: int,
@@ -31,9 +31,9 @@ def build(
 
 
 def check(
-    data: Num[np.ndarray, " nnz"],
-    indices: Int[np.ndarray, " k"],
-    indptr: Int[np.ndarray, " r"],
+    data: Num[np.ndarray, "..."],
+    indices: Num[np.ndarray, "..."],
+    indptr: Num[np.ndarray, "..."],
     shape: tuple[int, int],
 ) -> None:
     """Refuse parts, of signed integers, with which scipy would read out of bounds."""
