@@ -6,14 +6,12 @@ import types
 import typing
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
-from gnnrp.runtime import safe_text, streams
-
-if TYPE_CHECKING:  # it imports NumPy, which `gnnrp --help` does not need
-    from gnnrp.runtime.options import Options
+from gnnrp.runtime import atomic_files, checks, json_files, safe_text, streams
+from gnnrp.runtime.options import Options
 
 
 def setting(kind: Any, hint: str = "(default: as published)") -> Any:
@@ -73,7 +71,6 @@ class DatasetFlags:
     def check_dataset(self) -> None:
         """Refuse an unknown dataset, and --data-dir for the generated one."""
         from gnnrp import datasets
-        from gnnrp.runtime import checks
 
         checks.one_of("dataset", self.dataset, datasets.names())
         if self.dataset == "sbm" and self.data_dir is not None:
@@ -143,10 +140,8 @@ class RunFlags(DatasetFlags):
             msg = f"--max-memory: {error}"
             raise ValueError(msg) from error
 
-    def options(self, progress: Callable[[str, int, int], None]) -> "Options":
+    def options(self, progress: Callable[[str, int, int], None]) -> Options:
         """Return the options of a run."""
-        from gnnrp.runtime.options import Options
-
         return Options(max_bytes=self.max_bytes(), progress=progress)
 
     def load_dataset(self) -> Any:
@@ -181,8 +176,6 @@ class RunFlags(DatasetFlags):
         figure: Callable[[], Any],
     ) -> None:
         """Print the record of a run as a table or as JSON, and save its figure."""
-        from gnnrp.runtime import atomic_files, json_files
-
         streams.show(json_files.dumps(record) if self.json else table(record))
         if target is not None:
             from gnnrp import plotting
@@ -217,10 +210,10 @@ class ResumableFlags(RunFlags):
     """Folder of checkpoints, saved at intervals and on Ctrl-C or SIGTERM."""
     resume: bool = False
     """Resume the run in --folder, if there is one, with bit-identical results."""
-    checkpoint_seconds: float = 60
+    checkpoint_seconds: float = Options.checkpoint_seconds
     """Time between checkpoints; longer if writing them would slow down the run."""
 
-    def options(self, progress: Callable[[str, int, int], None]) -> "Options":
+    def options(self, progress: Callable[[str, int, int], None]) -> Options:
         """Return the options of a run."""
         return dataclasses.replace(
             super().options(progress),
@@ -243,7 +236,7 @@ class ResumableFlags(RunFlags):
                 msg = "--checkpoint-seconds needs --folder, the folder of checkpoints"
                 raise ValueError(msg)
             return
-        from gnnrp.runtime import atomic_files, checkpoints, checks
+        from gnnrp.runtime import checkpoints
 
         checks.at_least("checkpoint_seconds", self.checkpoint_seconds, 0)
         atomic_files.try_folder(self.folder)
@@ -256,8 +249,6 @@ class ResumableFlags(RunFlags):
 
 
 def _figure_obstacle(path: Path) -> str | None:
-    from gnnrp.runtime import atomic_files
-
     is_there = path.exists()
     for is_wrong, reason in (
         (path.is_dir(), "it is a folder"),

@@ -6,7 +6,6 @@ import threading
 import traceback
 import warnings
 
-from gnnrp.commands import _shared
 from gnnrp.runtime import streams
 
 BAD_INPUT, UNEXPECTED = 2, 1
@@ -26,6 +25,8 @@ def sentence(error: Exception) -> tuple[str, int]:
             "settings, or set --max-memory to refuse too large ones at once"
         ), BAD_INPUT
     if isinstance(error, AssertionError) and "jax" in sys.modules:
+        from gnnrp.commands import _shared
+
         try:  # JAX asserts that there is a device, without a reason
             _shared.check_device()
         except ValueError as cause:
