@@ -64,15 +64,13 @@ def run(
         presets.settings(dataset.name, has_features=dataset.features is not None),
         options=options,
     ).record
-    matrix = sparse.prepare(
-        graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
-    )
-    dtype, rows = _all_depths(dataset, settings, matrix, options)
+    adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
+    matrix = sparse.prepare(adjacency)
+    rows = _all_depths(dataset, settings, matrix, options)
     _warn(rows)
     best = max(rows, key=lambda row: (row["val_mean"] is not None, row["val_mean"]))
-    own = {
-        key: rp_record[key] for key in ("val_mean", "val_std", "test_mean", "test_std")
-    }
+    scores = ("val_mean", "val_std", "test_mean", "test_std")
+    own = {key: rp_record[key] for key in scores}
     name = "rp" if rp_record["method"] == "rp" else "generalized rp"
     return {
         "dataset": dataset.name,
@@ -84,7 +82,7 @@ def run(
         "best_depth": best["depth"],
         "baselines": rp_record["baselines"] | {name: own},
         "seconds": {"run": round(time.perf_counter() - began, 4)},
-        **records.provenance(dataset, dtype),
+        **records.provenance(dataset, jnp.zeros(0).dtype),
     }
 
 
@@ -187,24 +185,22 @@ def _network(settings: GNTKSettings, depth: int) -> gntk.Network:
 
 def _all_depths(
     dataset: Dataset, settings: GNTKSettings, matrix: sparse.Matrix, options: Options
-) -> tuple[Any, list[dict[str, Any]]]:
-    """Return the type of the kernels, and a row for each depth, in their order."""
+) -> list[dict[str, Any]]:
+    """Return a row for each depth, in their order."""
     route_fn = {"recursion": _by_recursion, "neural-tangents": _by_neural_tangents}
     kernels = route_fn[settings.route](dataset, settings, matrix)
-    dtype, rows, seconds = None, {}, 0.0
-    deepest = max(settings.depths)
+    rows, seconds, deepest = {}, 0.0, max(settings.depths)
     options.report("layers", 0, deepest)
     start = time.perf_counter()
     for depth, theta in kernels:
         theta.block_until_ready()
         seconds += time.perf_counter() - start
-        dtype = theta.dtype
         if depth in settings.depths:
             row = _depth(dataset, matrix, theta, settings, depth, options.max_bytes)
             rows[depth] = row | {"kernel_seconds": round(seconds, 4)}  # so far
         options.report("layers", depth, deepest)
         start = time.perf_counter()
-    return dtype, [rows[depth] for depth in settings.depths]
+    return [rows[depth] for depth in settings.depths]
 
 
 def _depth(
