@@ -6,8 +6,8 @@ or, centered, that of H K1 H and H K2 H with H = I - 11^T / n. The paper defines
 first, its figures show the second. It lies in [0, 1] if both kernels are PSD, or, not
 centered, if both are nonnegative; else in [-1, 1].
 
-A kernel is symmetric: a dense matrix, a scipy sparse one or BCOO, a ``Factor`` Φ of
-K = Φ Φ^T, or an ``Operator`` V -> K V; the last two are never multiplied out.
+A kernel is symmetric: a dense matrix, a scipy sparse one or BCOO, a ``Factor`` Φ of K =
+Φ Φ^T, or an ``Operator`` V -> K V; the last two are never multiplied out.
 
 Source: Def. 5.1.
 """
@@ -94,9 +94,8 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
     """Return A(K1, K2); NaN, with a warning outside of ``jit``, if one of them is zero.
 
     Kernel-graph alignment takes A or a power of it, kernel-target alignment
-    ``ideal_kernel``; the homophily level of a graph is A with the ideal kernel.
-    Differentiable in dense kernels and factors. ``jit`` takes all kernels but sparse
-    ones, if the map of an operator is a pytree (``similarity.Power``).
+    ``ideal_kernel``. Differentiable in dense kernels and factors. ``jit`` takes all but
+    sparse kernels, if the map of an operator is a pytree (``similarity.Power``).
 
     Args:
         first: K1.
@@ -160,11 +159,7 @@ def _checked(kernel: Any) -> Any:
 
 
 def _factor(name: str, phi: Any) -> Factor:
-    """Return the factor of a kernel.
-
-    Raises:
-        ValueError: not a matrix.
-    """
+    """Return the factor of a kernel, or refuse one that is not a matrix."""
     phi = arrays.real(name, phi)
     if phi.ndim != 2:
         msg = (

@@ -86,12 +86,7 @@ def _pairs(adjacency: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _validate(adjacency: Any, labels: Any) -> tuple[Any, np.ndarray]:
-    """Return CSR without stored zeros, and the labels.
-
-    Raises:
-        ValueError: not one label per node.
-        TypeError: not sparse, or labels that are not integers.
-    """
+    """Return CSR without stored zeros, and the labels, one per node."""
     csr: Any = sparse.to_scipy(adjacency)
     csr.eliminate_zeros()
     checks.square("the adjacency", csr)

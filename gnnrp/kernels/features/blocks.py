@@ -1,9 +1,8 @@
-"""Kernels of node features, evaluated in row blocks without an n x n array.
+"""Kernels of node features as linear maps, evaluated in row blocks.
 
-A kernel is a function of two blocks of rows, (b, d) and (n, d) -> (b, n). ``build``
-turns it into a linear map; with ``normalized`` it is Kn = Dk^-1/2 Kg Dk^-1/2, Dk the
-row sums of Kg over all n nodes, which the paper's published step sizes presuppose
-although its text leaves it out.
+A kernel is a function of two blocks of rows, (b, d) and (n, d) -> (b, n). Normalized it
+is Kn = Dk^-1/2 Kg Dk^-1/2, Dk the row sums of Kg over all n nodes, which the paper's
+published step sizes presuppose although its text leaves it out.
 
 Source: App. E.1.
 """
@@ -49,10 +48,7 @@ _MAX_OFFSET = 0.99  # share of the mean row in the squares
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class FeatureKernel:
-    """V -> diag(scale) Kg (diag(scale) V), Kg evaluated block by block at each product.
-
-    All blocks have equally many rows; the last one begins early and repeats some.
-    """
+    """V -> diag(scale) Kg (diag(scale) V), with row blocks of Kg in each product."""
 
     features: Float[Array, "n d"] | SparseRows
     scale: Float[Array, " n"]
@@ -66,11 +62,7 @@ class FeatureKernel:
         return True if self.gram_fn in KERNELS.values() else None
 
     def __call__(self, v: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-        """Return the product, with one block of rows in memory.
-
-        Raises:
-            ValueError: V has another number of rows.
-        """
+        """Return the product, with one block of rows in memory."""
         if v.ndim == 1:
             return self(v[:, None])[:, 0]
         checks.rows("V", v, len(self.scale))
@@ -147,11 +139,7 @@ def build(
 
 
 def matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
-    """Return the whole n x n matrix, faster where it fits and is used often.
-
-    Raises:
-        TypeError: not a ``FeatureKernel``.
-    """
+    """Return the whole n x n matrix, faster where it fits and is used often."""
     checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
     return _matrix(tracing.as_argument(kernel))
 
@@ -162,8 +150,7 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
     The same as ``matrix`` of a normalized one, at half the cost: Kg is evaluated once.
 
     Raises:
-        ValueError: the kernel is normalized already, or a row sum is not positive and
-            finite.
+        ValueError: the kernel is normalized already, or a row sum is not positive.
         TypeError: not a ``FeatureKernel``.
     """
     checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
@@ -179,11 +166,7 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
 
 
 def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
-    """Return rows of Kg, without the scale.
-
-    Raises:
-        ValueError: not node ids, unless they are traced.
-    """
+    """Return rows of Kg, without the scale; their node ids may be traced."""
     index = arrays.node_ids("index", index, len(kernel.scale))
     if isinstance(kernel.features, SparseRows):
         return _sparse_rows(kernel, index)
@@ -221,17 +204,7 @@ def check_memory(
     *,
     block_bytes: int = _BLOCK_BYTES,
 ) -> None:
-    """Check that the kernel of features fits, before they are copied.
-
-    Args:
-        features: from ``checked``.
-        kernel: a name or a function.
-        room: memory that is left.
-        block_bytes: memory of one row block.
-
-    Raises:
-        ValueError: it does not.
-    """
+    """Refuse a kernel of features from ``validate`` that does not fit in memory."""
     named = isinstance(kernel, str) or kernel in KERNELS.values()
     (num_nodes, num_features), itemsize = features.shape, features.dtype.itemsize
     is_sparse = scipy.sparse.issparse(features)
@@ -267,8 +240,7 @@ def sparse_rows_bytes(
 ) -> int:
     """Return the peak of products in row blocks, from sparse features.
 
-    Counts the layout of the entries and a dense block of 1 to 128 rows without empty
-    columns.
+    The layout of the entries, and a dense block of 1 to 128 rows without empty columns.
     """
     row = min(num_features, num_entries) * itemsize
     block = max(row, min(block_bytes, 128 * row))
@@ -279,11 +251,7 @@ def sparse_rows_bytes(
 
 
 def inverse_square_root(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return Dk^-1/2 of the row sums.
-
-    Raises:
-        ValueError: one is not positive and finite.
-    """
+    """Return Dk^-1/2 of row sums, which must be positive and finite."""
     usable = (sums > 0) & np.isfinite(sums)
     if not usable.all():
         where = int(np.argmin(usable))
@@ -326,6 +294,7 @@ def _over_blocks(
 ) -> Float[Array, "n k"]:
     """Return body(block, first row) of all row blocks of Kg, stacked.
 
+    The blocks have equally many rows, so the last one begins early and repeats some.
     Each result is written in place: stacking would hold all blocks twice.
     """
     x, size = kernel.features, kernel.block_size

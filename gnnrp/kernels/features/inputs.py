@@ -41,12 +41,7 @@ def normalize_rows(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_arra
 
 
 def as_dense(features: FeaturesLike) -> np.ndarray:
-    """Return the features as a dense floating matrix on the host.
-
-    Raises:
-        ValueError: not a matrix, or not finite.
-        TypeError: not real numbers.
-    """
+    """Return the features as a dense floating matrix on the host."""
     x = validate(features)
     return x.toarray() if scipy.sparse.issparse(x) else x
 
@@ -58,7 +53,6 @@ def validate(features: FeaturesLike) -> Any:
 
     Raises:
         ValueError: not a matrix, without a column, or not finite.
-        TypeError: not real numbers.
     """
     sparse = scipy.sparse.issparse(features)
     x: Any = features if sparse else checks.reals("features", features)
@@ -81,11 +75,7 @@ def validate(features: FeaturesLike) -> Any:
 
 
 def as_float(x: Any, dtype: Any = None) -> Any:
-    """Return checked features in a floating type, by default the one JAX gives them.
-
-    Raises:
-        ValueError: a feature that the type cannot hold.
-    """
+    """Return validated features in a floating type that holds them, or JAX's."""
     dtype = jax.dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
     checks.representable("features", x.data if scipy.sparse.issparse(x) else x, dtype)
     return x.astype(dtype, copy=False)

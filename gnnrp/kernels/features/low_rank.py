@@ -42,11 +42,7 @@ class Distinct:
         return arrays.asymmetric_pair(self.gram, eps) is None
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return the product; cost: n k + u^2 k.
-
-        Raises:
-            ValueError: V has another number of rows.
-        """
+        """Return the product; cost: n k + u^2 k."""
         checks.rows("V", v, len(self.group))
         total = jax.ops.segment_sum(v, self.group, num_segments=len(self.gram))
         return jnp.matmul(self.gram, total, precision=_HIGHEST)[self.group]
@@ -65,11 +61,7 @@ class Factored:
         return True
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return the product; cost: 2 n r k.
-
-        Raises:
-            ValueError: V has another number of rows.
-        """
+        """Return the product; cost: 2 n r k."""
         checks.rows("V", v, len(self.factor))
         inside = jnp.matmul(self.factor.T, v, precision=_HIGHEST)
         return jnp.matmul(self.factor, inside, precision=_HIGHEST)

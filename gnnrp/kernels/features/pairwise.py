@@ -85,16 +85,9 @@ def refine(
 ) -> Float[Array, "b n"]:
     """Replace distances that lost digits which exp(-γ d) needs.
 
-    The derivative is that of ``distances``, which has no such loss.
-
-    Args:
-        distances: by cancellation, such as |x_i|^2 + |y_j|^2 - 2 <x_i, y_j>.
-        sums: of the terms of each row, such as |x_i|^2; not negative.
-        gamma: γ.
-        pairs_fn: distances of some pairs.
-        length: largest number of terms of a sum.
-        exact: whether all terms are integers, so that sums are exact up to 2 / ε.
-        known: mask of pairs with an exact distance, such as a node and itself.
+    The derivative is that of ``distances``, which has no such loss. ``sums`` are those
+    of the terms of each row, such as |x_i|^2, of at most ``length`` terms; ``exact``
+    says that all terms are integers, ``known`` which pairs have an exact distance.
     """
     if 0 in distances.shape:
         return distances

@@ -2,11 +2,10 @@
 
 For (u, v) centered and jointly Gaussian with variances a, b and covariance c,
 
-    T(c, a, b) = E[φ(u) φ(v)],        Td(c, a, b) = E[φ'(u) φ'(v)].
+    T(c, a, b) = E[φ(u) φ(v)],        Td(c, a, b) = E[φ'(u) φ'(v)],
 
-Both are elementwise functions of arrays, without the factor c_σ = 1 / E[φ(z)^2], z of
-N(0, 1), a field of ``Activation``. Differentiable everywhere: where the correlation is
-±1 and the derivative of Td does not exist, it is set to zero.
+elementwise, without the factor c_σ = 1 / E[φ(z)^2], z of N(0, 1). Differentiable
+everywhere: at correlations ±1, where Td has no derivative, it is set to zero.
 
 Source: Def. 4.1 (its expectations); Cho and Saul 2009 for ReLU, Williams 1997 for erf.
 """
@@ -42,8 +41,8 @@ def snap_parallel(
     """Return c, rounded to ±sqrt(a b) where it lies within a few ulps of it.
 
     The covariance of two parallel vectors is a sum with its own rounding, and an ulp of
-    the correlation at 1 costs arccos half of its digits. Vectors this close to parallel
-    have an angle that c does not resolve. The derivative stays that of c.
+    the correlation at 1 costs arccos half of its digits. The derivative stays that of
+    c.
     """
     size = _size(covariance, a, b)
     most = _PARALLEL_ULPS * jnp.finfo(size.dtype).eps * size
@@ -68,8 +67,7 @@ def _correlation(covariance: Array, size: Array) -> Array:
     """Return c / sqrt(a b), exactly ±1 where c = ±sqrt(a b); 0 if a b = 0.
 
     A quotient may be compiled as a product with an approximate inverse, so ±1 is set
-    explicitly. Callers clip values beyond ±1 inside their own derivative rules: a clip
-    here would halve the derivative at 1.
+    explicitly. A clip here, at values beyond ±1, would halve the derivative at 1.
     """
     positive = size > 0
     ratio = covariance / jnp.where(positive, size, 1)
@@ -96,10 +94,7 @@ _NUM_TERMS = {jnp.dtype("float32"): 12, jnp.dtype("float64"): 24}
 
 
 def _arccos(x: Array) -> Array:
-    """Return arccos x of x in [-1, 1], ten times faster than XLA's on CPU.
-
-    2 asin(s) with s^2 = (1 - |x|) / 2, by Clenshaw's sum; to some ulp, near 1 too.
-    """
+    """Return arccos x = 2 asin(s), s^2 = (1 - |x|) / 2, ten times as fast as XLA."""
     square = (1 - jnp.abs(x)) / 2
     u = 4 * square - 1
     later = last = jnp.zeros_like(x)
@@ -161,14 +156,11 @@ IDENTITY = Activation(lambda c, _a, _b: c, lambda c, _a, _b: jnp.ones_like(c), 1
 def leaky_relu(slope: float) -> Activation:
     """Return max(z, 0) + s min(z, 0): the parts z > 0 and z < 0 of ReLU, weighted.
 
-    T = (1 + s^2) T_relu(c) - 2 s T_relu(-c), and Td = (1 + s^2) Td_relu(c) +
-    2 s Td_relu(-c). c_σ = 2 / (1 + s^2).
-
-    Args:
-        slope: s below zero, finite.
+    T = (1 + s^2) T_relu(c) - 2 s T_relu(-c), and Td = (1 + s^2) Td_relu(c) + 2 s
+    Td_relu(-c). c_σ = 2 / (1 + s^2).
 
     Raises:
-        ValueError: the slope is not finite.
+        ValueError: the slope s is not finite.
     """
     if not np.isfinite(checks.number("slope", slope)):
         msg = f"slope must be finite, got {slope}"
@@ -189,8 +181,8 @@ def leaky_relu(slope: float) -> Activation:
 def _erf_sides(c: Array, a: Array, b: Array) -> tuple[Array, Array, Array]:
     """Return s, sqrt(1 - s^2) and r = 1 / sqrt((1 + 2a) (1 + 2b)), with s = 2 c r.
 
-    1 - s^2 is a sum of positive terms: from s, it would lose its digits where variances
-    are large.
+    1 - s^2 is a sum of positive terms: from s, it would lose its digits at large a or
+    b.
     """
     p, q = 1 / (1 + 2 * a), 1 / (1 + 2 * b)
     r = jnp.sqrt(p) * jnp.sqrt(q)

@@ -1,8 +1,7 @@
 r"""The GNTK in blocks: two n x n arrays and little more, or shared by many devices.
 
-``gntk`` makes new arrays at each step and holds up to six of them. Here a layer passes
-over its kernels twice, and overwrites each block with its result: over columns, where K
-is symmetric, and then over rows,
+A layer passes over its kernels twice, and overwrites each block with its result: over
+columns, where K is symmetric, and then over rows,
 
     Y[:, C] = P (S[:, C]),            (Y P^T)[R, :] = (P Y[R, :]^T)^T,
 
@@ -213,11 +212,7 @@ def _on_mesh(
     gram: Array,
     mesh: Mesh,
 ) -> Kernels:
-    """Apply all layers to columns shared by the devices of a mesh.
-
-    Raises:
-        ValueError: a mesh of several axes.
-    """
+    """Apply all layers to columns shared by the devices of a mesh of one axis."""
     if len(mesh.axis_names) != 1:
         msg = f"the mesh must have one axis, got {mesh.axis_names}"
         raise ValueError(msg)

@@ -1,7 +1,7 @@
-"""Closed forms of the GNTK from the paper's theorems.
+"""Closed forms of the GNTK from the paper's theorems, equal to ``gntk``.
 
-They equal ``gntk`` for special inputs. With one-hot inputs, the kernel of a deep
-decoupled GNN is that of RP, A^{2l}, plus a matrix of rank one.
+With one-hot inputs, the kernel of a deep decoupled GNN is that of RP, A^{2l}, plus a
+matrix of rank one.
 """
 
 import dataclasses
@@ -131,11 +131,7 @@ class Decoupled:
     num_hops: int = dataclasses.field(metadata={"static": True})  # l
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return Θ V.
-
-        Raises:
-            ValueError: V has another number of rows.
-        """
+        """Return Θ V."""
         checks.rows("V", v, len(self.ones))
         far = _propagate(self.adjacency, v, 2 * self.num_hops)
         ones = self.ones.astype(far.dtype)

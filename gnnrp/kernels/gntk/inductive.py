@@ -1,14 +1,13 @@
 """Kernels of networks that train on one graph and predict on another.
 
-Weights are shared, graphs are not: the network is trained on l nodes through P_a, and
-tested on all n through P_b. Stacked into one graph of l + n nodes whose parts do not
-touch, both networks are one, and its kernel has every block of the dynamics:
+The network is trained on l nodes through P_a, and tested on all n through P_b. Stacked
+into one graph of l + n nodes whose parts do not touch, both are one network, and its
+kernel has every block of the dynamics:
 
     [ Θ_aa  Θ_ab ]     Θ_aa drives training; the rows of Θ_ba = Θ_ab^T carry it to the
     [ Θ_ba  Θ_bb ]     nodes that are predicted.
 
-The whole is a Gram matrix, so PSD. Restricting the transductive kernel instead is
-wrong: no network has it.
+It is a Gram matrix, so PSD; no network has the transductive kernel, restricted.
 
 Source: App. C.1.
 """
@@ -128,13 +127,13 @@ def inductive(
     """Return the kernels of training on A_XX alone and testing on A.
 
     Args:
-        kernel_fn: see ``across``.
+        kernel_fn: see ``between``.
         gram: X X^T of all nodes.
         adjacency: A, BCOO or scipy sparse.
         index: X, the nodes seen in training.
 
     Raises:
-        ValueError: see ``across``.
+        ValueError: see ``between``.
         TypeError: not sparse.
     """
     return between(

@@ -1,15 +1,13 @@
 r"""Blocks Θ[I, J] of the GNTK of shallow GCNs, without an n x n array.
 
 A node's features of L layers depend on its L-hop neighborhood alone. With Z = P X (and
-the bias as one column more), K_1[I, J] = Z_I Z_J^T for any nodes, so that a block of
-two layers needs the neighbors of I and J, one of three layers theirs too:
+the bias as one column more), K_1[I, J] = Z_I Z_J^T for any nodes, and
 
     K_l[I, J] = P[I, N(I)] S_l[N(I), N(J)] P[J, N(J)]^T + β^2,  N_l likewise.
 
-The block is cut into tiles whose neighborhoods are bounded in size; all tiles share a
-few traces. Three layers also take the variances diag K_2, sums over the pairs of
-neighbors of each node. Deeper networks depend on so much of a graph that ``blocked`` is
-the better route.
+The block is cut into tiles with neighborhoods of bounded size, which share a few
+traces. Three layers also take the variances diag K_2, sums over the pairs of neighbors
+of each node. For deeper networks, ``blocked`` is the better route.
 
 Source: Def. 4.1 (App. B.3), with a linear last layer; the same numbers as ``gntk.gcn``.
 """
@@ -118,12 +116,7 @@ def gcn(
 
 
 def _first_layer(P: Any, features: Any, network: Network) -> _Layers:
-    """Return Z with K_1 = Z Z^T, and its variances.
-
-    Raises:
-        ValueError: not one row of features per node, no column, or not finite.
-        TypeError: not real numbers.
-    """
+    """Return Z with K_1 = Z Z^T, and its variances; refuse features of other nodes."""
     X: Any = as_float(validate(features))
     if X.shape[0] != P.shape[1]:
         msg = f"features must have shape ({P.shape[1]}, d), d > 0, got {X.shape}"
@@ -209,11 +202,7 @@ def _activate(
 def _tiles(
     P: Any, rows: np.ndarray, columns: np.ndarray, depth: int, max_bytes: int
 ) -> list[list[tuple[slice, _Side]]]:
-    """Return the sides of all tiles, as large as the memory allows.
-
-    Raises:
-        ValueError: two nodes alone need more than ``max_bytes``.
-    """
+    """Return the sides of all tiles, as large as the memory allows."""
     itemsize = jnp.zeros(0).dtype.itemsize
     most = max(1, math.isqrt(max_bytes // (_NUM_ARRAYS * itemsize)))
     most = min(_SIDE, 1 << (most.bit_length() - 1))  # sides are powers of two
@@ -283,11 +272,7 @@ def _second_variances(
 ) -> np.ndarray:
     """Return diag K_2 of some nodes, zero elsewhere: sums over pairs of neighbors.
 
-    Args:
-        layers: P, Z and diag K_1.
-        nodes: to compute.
-        side: a power of two; about its square of entries is held at once.
-        network: as an argument of ``tracing.Jit``.
+    About ``side`` squared entries, a power of two, are held at once.
     """
     P, Z, (first,) = layers
     second = np.zeros_like(first)

@@ -53,11 +53,7 @@ class Network:
     trained: Sequence[bool] = dataclasses.field(default=(), metadata=_STATIC)
 
     def __post_init__(self) -> None:
-        """Validate the static fields, and list the flag of every layer.
-
-        Raises:
-            ValueError: see the class.
-        """
+        """Validate the static fields, and list the flag of every layer."""
         depth = checks.count("depth", self.depth, 1)
         check_activation(self.activation)
         checks.one_of("bias", self.bias, BIASES)
@@ -85,44 +81,27 @@ class Network:
 
 
 def check(network: Any, dtype: Any) -> None:
-    """Validate a network, and that its numbers fit a floating type.
-
-    Raises:
-        ValueError: c_σ or β, unless traced, is negative, NaN or too large.
-        TypeError: not a ``Network``.
-    """
+    """Validate a network, and that its numbers fit a floating type."""
     checks.instance("network", network, Network, "gntk.Network(depth=2) makes one")
     check_scale(network.scale, dtype)
     check_bias(network.bias_std, dtype)
 
 
 def check_activation(activation: Any) -> None:
-    """Validate the type of an activation.
-
-    Raises:
-        TypeError: it is not an ``Activation``.
-    """
+    """Validate the type of an activation."""
     remedy = "activations.by_name makes one of its name"
     checks.instance("activation", activation, Activation, remedy)
 
 
 def check_scale(scale: Scalar | None, dtype: Any) -> None:
-    """Validate c_σ, unless it is traced.
-
-    Raises:
-        ValueError: it is negative, NaN or too large for the type.
-    """
+    """Validate c_σ, unless it is traced."""
     if scale is not None and not isinstance(scale, Tracer):
         checks.at_least("scale", scale, 0)
         checks.representable("scale", scale, dtype)
 
 
 def check_bias(bias_std: Scalar, dtype: Any) -> None:
-    """Validate β, unless it is traced.
-
-    Raises:
-        ValueError: it is negative, infinite, or its square too large for the type.
-    """
+    """Validate β, unless it is traced."""
     if isinstance(bias_std, Tracer):
         return
     checks.at_least("bias_std", bias_std, 0)

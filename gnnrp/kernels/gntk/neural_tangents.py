@@ -1,11 +1,9 @@
 """Infinitely wide GCNs by neural-tangents: a second route, and more activations.
 
-``gntk`` computes the same kernels with a sparse P and is faster. This module verifies
-it and provides every nonlinearity of ``stax``. neural-tangents 0.6.5 is the last
-release and imports names that jax has removed: ``load`` makes it work, for infinite
-kernels, ``predict.gradient_descent_mse`` and ``empirical_ntk_fn`` with implementations
-1 and 2. Structured derivatives (3), ``predict.max_learning_rate`` and
-``neural_tangents.experimental`` are left out.
+It verifies ``gntk``, which is faster, and provides every nonlinearity of ``stax``.
+neural-tangents 0.6.5, the last release, imports names that jax has removed: ``load``
+makes it work, for infinite kernels, ``predict.gradient_descent_mse`` and
+``empirical_ntk_fn`` with implementations 1 and 2, and nothing else.
 
 Source: Def. 4.1 (App. B.3); Novak et al. 2020 for neural-tangents.
 """
@@ -212,11 +210,7 @@ def activation(layer: StaxLayer) -> Activation:
 
 
 def _stax_layer(activation: Activation) -> StaxLayer:
-    """Return an activation as a layer of ``stax``.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return an activation as a layer of ``stax``, or refuse one that has none."""
     if activation.stax_layer is not None:
         return activation.stax_layer
     stax = load().stax

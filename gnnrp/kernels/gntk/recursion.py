@@ -152,9 +152,6 @@ def concatenate(branches: Sequence[Kernels]) -> Kernels:
     """Join the channels of equally wide branches (jumping knowledge): the mean.
 
     A dense layer after it divides by the root of the joint width.
-
-    Raises:
-        ValueError: no branch.
     """
     total = add(branches)
     return Kernels(*(kernel / len(branches) for kernel in total))
@@ -210,11 +207,7 @@ def gram(features: Any) -> Float[Array, "n n"]:
 
 
 def check_squares(features: Any, squares: np.ndarray) -> None:
-    """Validate the squares |x_i|^2 of features.
-
-    Raises:
-        ValueError: one is infinite, or all of them are zero although X is not.
-    """
+    """Refuse squares |x_i|^2 that are infinite, or all zero although X is not."""
     if not np.isfinite(squares).all():
         row = int(np.argmin(np.isfinite(squares)))
         kind = squares.dtype
@@ -297,12 +290,7 @@ def decoupled(
 
 
 def square_gram(gram: Any) -> Float[Array, "n n"]:
-    """Return a Gram matrix as floats.
-
-    Raises:
-        ValueError: not a square matrix.
-        TypeError: not real numbers.
-    """
+    """Return a square Gram matrix as floats."""
     checks.square("gram", gram)
     return arrays.floating("gram", gram)
 

@@ -183,11 +183,7 @@ class Product:
         return True
 
     def __call__(self, v: Float[Array, "q k"]) -> Float[Array, "q k"]:
-        """Return Θ V.
-
-        Raises:
-            ValueError: an unknown reduction, or V of another shape.
-        """
+        """Return Θ V."""
         block_size = checks.count("block_size", self.block_size, 1)
         network = _flatten(self.apply_fn, self.params, self.x, self.reduce)
         n, c = network.num_nodes, network.num_outputs
@@ -278,13 +274,7 @@ class _Network(NamedTuple):
 
 
 def _flatten(apply_fn: ApplyFn, params: Any, x: Any, reduce: str) -> _Network:
-    """Return the network as a function of its raveled floating parameters.
-
-    Raises:
-        ValueError: an unknown reduction, no floating parameter, or outputs that are not
-            a matrix.
-        TypeError: the network is not a function, or does not return real numbers.
-    """
+    """Return the network as a function of its raveled floating parameters."""
     checks.one_of("reduce", reduce, REDUCTIONS)
     checks.function("apply_fn", apply_fn, "such as network.apply of params and x")
     leaves, structure = jax.tree.flatten(params)
@@ -382,11 +372,7 @@ def _sum_of_squares(fn: Callable[[Array], Array], n: int, block_size: int) -> Ar
 
 
 def _check_full(full: Array) -> None:
-    """Check that a kernel is not reduced over classes.
-
-    Raises:
-        ValueError: it is.
-    """
+    """Refuse a kernel that is not of reduce="full"."""
     if jnp.ndim(full) != 4 or full.shape[1] != full.shape[3]:
         got = jnp.shape(full)
         msg = f'a kernel of reduce="full" has shape (k, c, j, c), got {got}'

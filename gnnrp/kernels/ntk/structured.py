@@ -181,15 +181,8 @@ def peak_bytes(
 ) -> int:
     """Return the peak of the kernel of a GCN and of its alignments.
 
-    Args:
-        num_nodes: n.
-        num_features: d, columns of the inputs.
-        depth: L, 1 to 3.
-        num_targets: number of kernels A^{2L} in memory.
-        num_grams: number of Gram matrices of the inputs in memory.
-        width: m, hidden units of a layer.
-        num_classes: c.
-        itemsize: bytes of a number.
+    It counts ``num_targets`` kernels A^{2L} and ``num_grams`` Gram matrices of the
+    inputs.
     """
     working = {1: 4, 2: 5}.get(depth, 9)
     squares = (working + num_targets + num_grams) * num_nodes**2
@@ -200,12 +193,7 @@ def peak_bytes(
 def _check(
     layers: Sequence[Layer], x: Any, activation_fn: ActivationFn, reduce: str
 ) -> None:
-    """Validate a network and its inputs.
-
-    Raises:
-        ValueError: an unknown reduction, no layer, or inputs of another width.
-        TypeError: layers, inputs or activation of another type.
-    """
+    """Validate a network and its inputs."""
     checks.one_of("reduce", reduce, REDUCTIONS)
     checks.function("activation_fn", activation_fn, "such as jax.nn.relu")
     listed = isinstance(layers, list | tuple)
@@ -248,11 +236,7 @@ def _forward(
     activation_fn: ActivationFn,
     gram: Array | None,
 ) -> tuple[list[Any], list[Array]]:
-    """Return the inputs U of each layer, and φ' of the outputs of each hidden layer.
-
-    Raises:
-        ValueError: a Gram matrix of another shape.
-    """
+    """Return the inputs U of each layer, and φ' of the outputs of each hidden layer."""
     if gram is None:
         inputs: list[Any] = [_propagate(_dense(x), matrix)]
     else:
@@ -279,8 +263,7 @@ def _backward(
 ) -> list[tuple[Array, Array]]:
     """Return B of each layer, without propagation, as both sides of its Gram matrix.
 
-    They are (n, s, m), of the last layer (1, s, c), for s covectors of the outputs: one
-    for their sum, or one for each.
+    They are (n, s, m), of the last layer (1, s, c), for s covectors of the outputs.
     """
     b = _covectors(layers[-1], reduce)
     sides = [(b, b)]
@@ -338,11 +321,8 @@ def _sum_over_units(
 ) -> Array:
     """Return Σ_h <v_h, v_h> o A (G o φ'_h φ'_h^T) A^T, over hidden units h.
 
-    Args:
-        gram: G, of the layer's inputs.
-        slope: φ' (n, m) of its outputs.
-        v: slopes of the network's outputs in those, without φ', (n, s, m) on each side.
-        matrix: A.
+    G is the Gram matrix of the layer's inputs, φ' (n, m) the slope of its outputs, v
+    (n, s, m) on each side the slopes of the network's outputs in those, without φ'.
     """
 
     def add(total: Array, unit: Any) -> tuple[Array, None]:
