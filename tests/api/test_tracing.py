@@ -285,7 +285,6 @@ DRIVERS = {
     "empirical.ntk": Driver(
         times, lambda f: empirical.ntk(network(f), WEIGHTS, X, method="products")
     ),
-    "empirical.trace": Driver(times, lambda f: empirical.trace(network(f), WEIGHTS, X)),
     "run, empirical.Product": Driver(
         times,
         lambda f: (

@@ -1,8 +1,7 @@
 """Tangent kernel Θ = J J^T of any finite network with outputs (n, c), and its maps.
 
 J_ik is the gradient of the k-th output of node i in all floating parameters; other
-leaves, such as random keys and counters, are constants. Of the c x c block of a pair of
-nodes,
+leaves, such as random keys, are constants. Of the c x c block of a pair of nodes,
 
     "full"    everything, (n, c, n, c), node-major;
     "trace"   Σ_k Θ_ik,jk / c, the usual reduction (and neural-tangents' default);
@@ -10,14 +9,13 @@ nodes,
     "pseudo"  the same over c, the pseudo-NTK.
 
 All agree at infinite width; at width 16 the last differs from the trace by some 7
-percent, and under softmax cross-entropy its direction, the sum of logits, has no
-gradient. Alignments of "sum" and "pseudo" are equal.
+percent. Under softmax cross-entropy its direction, the sum of logits, has no gradient.
 
 Source: Eq. 5; App. C.3 (whose pseudo-NTK lacks the 1 / c) and D.2.
 """
 
 import dataclasses
-import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -36,6 +34,7 @@ ApplyFn = Callable[[Any, Any], Any]
 """(params, x) -> outputs (n, c)."""
 
 _HIGHEST = jax.lax.Precision.HIGHEST
+_STATIC = {"static": True}
 
 
 def ntk(
@@ -94,42 +93,14 @@ def ntk(
         )
         raise ValueError(msg)
     if method == "auto":
-        num_gradients = (
-            len(left) + (0 if same else len(right))
-        ) * network.num_covectors
+        num_nodes = len(left) + (0 if same else len(right))
+        num_gradients = num_nodes * network.num_covectors
         jacobians = num_gradients * network.flat.size * itemsize
         fits = jacobians + result <= max_bytes
         method = "contraction" if fits else "products"
     if method == "products":
         return _map(_row_fn(network, right), left, block_size)
     return _contract(network, left, None if same else right, block_size)
-
-
-def jacobian(
-    apply_fn: ApplyFn,
-    params: Any,
-    x: Any,
-    nodes: npt.ArrayLike | None = None,
-    *,
-    block_size: int = 32,
-) -> Float[Array, "k c p"]:
-    """Return the gradients of all outputs of some nodes.
-
-    Args:
-        apply_fn: the network.
-        params: any pytree; its floating leaves, raveled as by
-            ``jax.flatten_util.ravel_pytree``.
-        x: any pytree.
-        nodes: all by default.
-        block_size: nodes at a time.
-
-    Raises:
-        ValueError: outputs that are not a matrix, or node ids out of range.
-    """
-    block_size = checks.count("block_size", block_size, 1)
-    network = _flatten(apply_fn, params, x, "full")
-    nodes = arrays.node_ids("nodes", nodes, network.num_nodes)
-    return _map(_gradients_fn(network), nodes, block_size)
 
 
 def over_nodes(full: Float[Array, "k c j c"]) -> Float[Array, "c c"]:
@@ -158,29 +129,21 @@ def over_classes(full: Float[Array, "k c j c"]) -> Float[Array, "k j"]:
     return jnp.mean(full, axis=(1, 3))
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("params", "x"),
-    meta_fields=("apply_fn", "reduce", "block_size"),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Product:
     """V -> Θ V, at the cost of a backward and a forward pass a column (or c of them).
 
-    V has a row per node; of "full", a row per node and class, node-major. For graphs
-    whose Θ fits nowhere, see ``alignment.Operator`` and ``stochastic``.
+    V has a row per node; of "full", a row per node and class, node-major.
     """
 
-    apply_fn: ApplyFn
+    apply_fn: ApplyFn = dataclasses.field(metadata=_STATIC)
     params: Any
     x: Any
-    reduce: str = "trace"
-    block_size: int = 8  # columns at a time
+    reduce: str = dataclasses.field(default="trace", metadata=_STATIC)
+    block_size: int = dataclasses.field(default=8, metadata=_STATIC)  # columns at once
 
-    @property
-    def is_symmetric(self) -> bool:
-        """True: every reduction of J J^T is."""
-        return True
+    is_symmetric = True
 
     def __call__(self, v: Float[Array, "q k"]) -> Float[Array, "q k"]:
         """Return Θ V."""
@@ -194,68 +157,21 @@ class Product:
         _, pull = jax.vjp(network.outputs_fn, network.flat)
         _, push = jax.linearize(network.outputs_fn, network.flat)
 
-        def through(w: Array) -> Array:
+        def apply(w: Array) -> Array:
             return push(pull(w)[0])
 
         def column(w: Array) -> Array:
             if self.reduce == "full":
-                return through(w.reshape(n, c)).ravel()
+                return apply(w.reshape(n, c)).ravel()
             if self.reduce == "trace":
-                each = jax.lax.map(
-                    lambda e: through(w[:, None] * e[None, :]) @ e,
-                    jnp.eye(c, dtype=w.dtype),
-                )
+                units = jnp.eye(c, dtype=w.dtype)
+                each = jax.lax.map(lambda e: apply(w[:, None] * e[None, :]) @ e, units)
                 return jnp.mean(each, axis=0)
-            total = jnp.sum(through(jnp.tile(w[:, None], (1, c))), axis=1)
+            total = jnp.sum(apply(jnp.tile(w[:, None], (1, c))), axis=1)
             return total / c if self.reduce == "pseudo" else total
 
         columns = v.astype(network.flat.dtype).T
         return jax.lax.map(column, columns, batch_size=block_size).T
-
-
-def trace(
-    apply_fn: ApplyFn,
-    params: Any,
-    x: Any,
-    *,
-    reduce: str = "trace",
-    block_size: int = 32,
-) -> Float[Array, ""]:
-    """Return tr Θ exactly, without Θ: one gradient per node, or c of them.
-
-    Args:
-        apply_fn: the network.
-        params: any pytree.
-        x: any pytree.
-        reduce: one of ``REDUCTIONS``.
-        block_size: nodes at a time.
-
-    Raises:
-        ValueError: an unknown reduction, or outputs that are not a matrix.
-    """
-    network = _flatten(apply_fn, params, x, reduce)
-    total = _sum_of_squares(_gradients_fn(network), network.num_nodes, block_size)
-    return total if reduce in {"full", "sum"} else total / network.num_outputs
-
-
-def squared_norm(
-    apply_fn: ApplyFn,
-    params: Any,
-    x: Any,
-    *,
-    reduce: str = "trace",
-    block_size: int = 32,
-) -> Float[Array, ""]:
-    """Return |Θ|_F^2 exactly, from rows of Θ, some at a time; arguments as ``trace``.
-
-    ``stochastic.squared_norm`` of a ``Product`` estimates it from a few products.
-
-    Raises:
-        ValueError: an unknown reduction, or outputs that are not a matrix.
-    """
-    network = _flatten(apply_fn, params, x, reduce)
-    row_fn = _row_fn(network, jnp.arange(network.num_nodes))
-    return _sum_of_squares(row_fn, network.num_nodes, block_size)
 
 
 class _Network(NamedTuple):
@@ -279,8 +195,7 @@ def _flatten(apply_fn: ApplyFn, params: Any, x: Any, reduce: str) -> _Network:
     checks.function("apply_fn", apply_fn, "such as network.apply of params and x")
     leaves, structure = jax.tree.flatten(params)
     is_free = [_is_floating(leaf) for leaf in leaves]
-    free = [leaf for leaf, own in zip(leaves, is_free, strict=True) if own]
-    flat, unravel = ravel_pytree(free)
+    flat, unravel = ravel_pytree(list(itertools.compress(leaves, is_free)))
     if not flat.size:
         msg = f"params must hold floating numbers, got {checks.format_value(params)}"
         raise ValueError(msg)
@@ -293,10 +208,9 @@ def _flatten(apply_fn: ApplyFn, params: Any, x: Any, reduce: str) -> _Network:
 
     outputs: Any = jax.eval_shape(outputs_fn, flat)
     if not hasattr(outputs, "shape"):
-        msg = (
-            f"apply_fn must return one array (n, c), got {type(outputs).__name__}; "
-            "wrap it in a function that returns the outputs alone"
-        )
+        fix = "wrap it in a function that returns the outputs alone"
+        kind = type(outputs).__name__
+        msg = f"apply_fn must return one array (n, c), got {kind}; {fix}"
         raise TypeError(msg)
     if len(outputs.shape) != 2:
         msg = f"apply_fn must return a matrix (n, c), got shape {outputs.shape}"
@@ -319,8 +233,8 @@ def _gradients_fn(network: _Network) -> Callable[[Array], Array]:
     """Return i -> its gradients (s, p): of the sum of its outputs, or of each."""
     outputs, pull = jax.vjp(network.outputs_fn, network.flat)
     c, dtype = network.num_outputs, outputs.dtype
-    of_sum = network.num_covectors == 1
-    covectors = jnp.ones((1, c), dtype) if of_sum else jnp.eye(c, dtype=dtype)
+    is_sum = network.num_covectors == 1
+    covectors = jnp.ones((1, c), dtype) if is_sum else jnp.eye(c, dtype=dtype)
 
     def gradients(node: Array) -> Array:
         def gradient(w: Array) -> Array:
@@ -363,12 +277,6 @@ def _contract(
 
 def _map(fn: Callable[[Array], Array], nodes: Array, block_size: int) -> Array:
     return jax.lax.map(fn, nodes, batch_size=min(block_size, len(nodes)))
-
-
-def _sum_of_squares(fn: Callable[[Array], Array], n: int, block_size: int) -> Array:
-    """Return Σ_i |fn(i)|², some nodes at a time."""
-    block_size = checks.count("block_size", block_size, 1)
-    return jnp.sum(_map(lambda i: jnp.sum(fn(i) ** 2), jnp.arange(n), block_size))
 
 
 def _check_full(full: Array) -> None:
