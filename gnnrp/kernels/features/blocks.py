@@ -1,8 +1,8 @@
 """Kernels of node features as linear maps, evaluated in row blocks.
 
-A kernel is a function of two blocks of rows, (b, d) and (n, d) -> (b, n). Normalized it
-is Kn = Dk^-1/2 Kg Dk^-1/2, Dk the row sums of Kg over all n nodes, which the paper's
-published step sizes presuppose although its text leaves it out.
+A kernel is a function of two blocks of rows. Normalized it is Kn = Dk^-1/2 Kg Dk^-1/2,
+Dk the row sums of Kg over all n nodes, which the paper's published step sizes
+presuppose although its text leaves it out.
 
 Source: App. E.1.
 """
@@ -18,31 +18,107 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float, Int
 
-from gnnrp.kernels.features import sparse_rows
-from gnnrp.kernels.features._functions import (
-    KERNELS,
-    OF_INNER,
-    TERMS,
-    GramFn,
-    gaussian,
-    laplacian,
-    of_distance,
-)
-from gnnrp.kernels.features.inputs import (
-    FeaturesLike,
-    as_dense,
-    as_float,
-    compress,
-    is_compressible,
-    validate,
-)
+from gnnrp.kernels.features import inputs, pairwise, sparse_rows
+from gnnrp.kernels.features.inputs import FeaturesLike
 from gnnrp.kernels.features.sparse_rows import SparseRows
 from gnnrp.runtime import arrays, checks, memory, tracing
 from gnnrp.types import Scalar
 
+GramFn = Callable[..., jax.Array]
+"""(x, y, γ) -> the kernel of two blocks of rows, (b, d) and (n, d) -> (b, n)."""
+
 _BLOCK_BYTES = 2**26  # of one row block of the kernel
 _RETAINED_BYTES = 2**28  # of freed arrays up to 32 MiB, which glibc may not return
 _MAX_OFFSET = 0.99  # share of the mean row in the squares
+
+
+def linear(
+    x: Float[Array, "b d"], y: Float[Array, "n d"], _: Scalar = 1.0
+) -> Float[Array, "b n"]:
+    """Return <x_i, y_j>."""
+    return jnp.matmul(x, y.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def gaussian(
+    x: Float[Array, "b d"], y: Float[Array, "n d"], gamma: Scalar
+) -> Float[Array, "b n"]:
+    """Return exp(-γ |x_i - y_j|^2), γ = 1 / (2 σ^2) for the bandwidth σ.
+
+    Source: Eq. 114 (App. E.1).
+    """
+    return _exponential(pairwise.squared_distances(x, y, gamma), gamma)
+
+
+def laplacian(
+    x: Float[Array, "b d"], y: Float[Array, "n d"], gamma: Scalar
+) -> Float[Array, "b n"]:
+    """Return exp(-γ |x_i - y_j|_1)."""
+
+    def body(total, columns):
+        return total + jnp.abs(columns[0][:, None] - columns[1][None, :]), None
+
+    start = jnp.zeros((x.shape[0], y.shape[0]), x.dtype)
+    return jnp.exp(-gamma * jax.lax.scan(body, start, (x.T, y.T))[0])
+
+
+def polynomial(
+    x: Float[Array, "b d"],
+    y: Float[Array, "n d"],
+    gamma: Scalar,
+    *,
+    degree: int = 3,
+    offset: float = 1.0,
+) -> Float[Array, "b n"]:
+    """Return (γ <x_i, y_j> + offset)^degree; PSD for γ > 0, offset >= 0."""
+    return (gamma * linear(x, y) + offset) ** degree
+
+
+def sigmoid(
+    x: Float[Array, "b d"],
+    y: Float[Array, "n d"],
+    gamma: Scalar,
+    *,
+    offset: float = 0.0,
+) -> Float[Array, "b n"]:
+    """Return tanh(γ <x_i, y_j> + offset); not PSD in general."""
+    return jnp.tanh(gamma * linear(x, y) + offset)
+
+
+KERNELS: dict[str, GramFn] = {
+    fn.__name__: fn for fn in (linear, gaussian, laplacian, polynomial, sigmoid)
+}
+
+
+def _exponential(distance: Float[Array, "b n"], gamma: Scalar) -> Float[Array, "b n"]:
+    """Return exp(-γ d)."""
+    # Rounding may leave a small negative distance between equal rows.
+    return jnp.exp(-gamma * jnp.maximum(distance, 0))
+
+
+# Kernels by name as functions of <x, y> and γ, which sparse rows can use.
+_DOT_PRODUCT_FNS: dict[GramFn, Callable[[jax.Array, Scalar], jax.Array]] = {
+    linear: lambda inner, _: inner,
+    polynomial: lambda inner, gamma: (gamma * inner + 1.0) ** 3,
+    sigmoid: lambda inner, gamma: jnp.tanh(gamma * inner),
+}
+# Kernels by name as exp(-γ d), d a sum of these terms of the differences.
+_DISTANCE_TERMS: dict[GramFn, Callable[[jax.Array], jax.Array]] = {
+    gaussian: jnp.square,
+    laplacian: jnp.abs,
+}
+
+
+def gamma_from_bandwidth(bandwidth: float) -> float:
+    """Return γ = 1 / (2 σ^2) of the Gaussian kernel with bandwidth σ.
+
+    Raises:
+        ValueError: σ or γ is not positive and finite.
+    """
+    checks.positive("bandwidth", bandwidth)
+    with np.errstate(over="ignore", divide="ignore"):
+        gamma = float(1 / (2 * np.float64(bandwidth) ** 2))
+    checks.positive("gamma = 1 / (2 bandwidth^2)", gamma)
+    return gamma
 
 
 @jax.tree_util.register_dataclass
@@ -90,17 +166,15 @@ def build(
             nonzero, and the kernel is one of ``KERNELS``, they are stored as sparse.
         kernel: a name from ``KERNELS``, or a function (x, y, γ) -> block. It is static
             under your own ``jit``; runs of this package trace it anew each time.
-        gamma: γ of the kernel; the linear kernel has none.
+        gamma: γ of the kernel, positive; the linear kernel has none.
         normalized: Dk^-1/2 Kg Dk^-1/2 with Dk over all n rows, else Kg itself.
         block_bytes: memory of one row block.
         max_bytes: limit of the memory in use; that of the machine by default.
 
     Raises:
-        ValueError: unknown kernel; γ not positive, or out of the features' type;
-            features that are not a finite matrix with a column; a kernel that does not
-            fit in memory; or, if normalized, a row sum that is not positive.
-        TypeError: a kernel that is neither a name nor a function, or features that are
-            not real numbers.
+        ValueError: unknown kernel; γ out of range; features that are no finite matrix
+            with a column, or do not fit; or, to normalize, a row sum not positive.
+        TypeError: a kernel that is not a function, or features not real numbers.
     """
     if isinstance(kernel, str):
         checks.one_of("kernel", kernel, KERNELS)
@@ -108,15 +182,14 @@ def build(
     checks.function("kernel", kernel, f"or a name: {', '.join(KERNELS)}")
     checks.positive("gamma", gamma)
     checks.at_least("block_bytes", block_bytes, 0)
-    x = validate(features)
-    room = memory.room(max_bytes)
-    check_memory(x, kernel, room, block_bytes=block_bytes)
-    x = compress(x) if kernel in KERNELS.values() else as_dense(x)
+    x = inputs.validate(features)
+    check_memory(x, kernel, memory.room(max_bytes), block_bytes=block_bytes)
+    x = inputs.compress(x) if kernel in KERNELS.values() else inputs.as_dense(x)
     is_sparse, num_nodes = scipy.sparse.issparse(x), x.shape[0]
-    if (kernel is gaussian or kernel is laplacian) and not is_sparse:
+    if _depends_on_distance(kernel) and not is_sparse:
         checks.representable("features", x, jax.dtypes.canonicalize_dtype(x.dtype))
-        x = _near_zero(x)
-    x = as_float(x)
+        x = _subtract_mean(x)
+    x = inputs.as_float(x)
     checks.representable("gamma", gamma, x.dtype)
     if is_sparse:
         on_device: Any = sparse_rows.build(x)
@@ -125,13 +198,8 @@ def build(
         on_device = jnp.asarray(x)
         row_bytes = max(1, num_nodes * x.dtype.itemsize)
         block_size = min(num_nodes, max(1, block_bytes // row_bytes))
-    result = FeatureKernel(
-        features=on_device,
-        scale=jnp.ones(num_nodes, x.dtype),
-        gamma=jnp.asarray(gamma, x.dtype),
-        block_size=block_size,
-        gram_fn=kernel,
-    )
+    scale, gamma = jnp.ones(num_nodes, x.dtype), jnp.asarray(gamma, x.dtype)
+    result = FeatureKernel(on_device, scale, gamma, block_size, kernel)
     if not normalized:
         return result
     scale = inverse_square_root(np.asarray(_row_sums(tracing.as_argument(result))))
@@ -162,7 +230,7 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
         raise ValueError(msg)
     gram = matrix(kernel)
     scale = inverse_square_root(np.asarray(jnp.sum(gram, axis=1)))
-    return _scaled(gram, jnp.asarray(scale, gram.dtype))
+    return _scale(gram, jnp.asarray(scale, gram.dtype))
 
 
 def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
@@ -176,15 +244,19 @@ def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
 def diagonal(kernel: FeatureKernel) -> Float[Array, " n"]:
     """Return the diagonal of Kg, without the scale."""
     x, gamma = kernel.features, _gamma(kernel)
-    # By identity: not every kernel of a caller can be hashed.
-    if any(kernel.gram_fn is known for known in TERMS):
+    if _depends_on_distance(kernel.gram_fn):
         return jnp.ones(x.shape[0], x.dtype)
     if isinstance(x, SparseRows):
-        return OF_INNER[kernel.gram_fn](x.sums(jnp.square), gamma)
+        return _DOT_PRODUCT_FNS[kernel.gram_fn](x.sums(jnp.square), gamma)
     return jax.vmap(lambda row: kernel.gram_fn(row, row, gamma))(x[:, None])[:, 0, 0]
 
 
-def _near_zero(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+def _depends_on_distance(kernel: GramFn) -> bool:
+    # By identity: not every kernel of a caller can be hashed.
+    return any(kernel is known for known in _DISTANCE_TERMS)
+
+
+def _subtract_mean(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     """Subtract the mean row if it dominates every row, as with a column of years.
 
     Distances stay the same, and float32 keeps more digits of the differences.
@@ -210,11 +282,9 @@ def check_memory(
     is_sparse = scipy.sparse.issparse(features)
     needed = dense_rows_bytes(num_nodes, num_features, block_bytes, itemsize=itemsize)
     remedy = "take fewer features"
-    if is_sparse and named and is_compressible(features):
-        needed = sparse_rows_bytes(
-            features.nnz, num_features, block_bytes, itemsize=itemsize
-        )
-        remedy = "take fewer rows"
+    if is_sparse and named and inputs.is_compressible(features):
+        sizes = features.nnz, num_features, block_bytes
+        needed, remedy = sparse_rows_bytes(*sizes, itemsize=itemsize), "take fewer rows"
     elif is_sparse and not named:
         names = ", ".join(KERNELS)
         remedy = f"take a kernel that keeps sparse rows, by its name: {names}"
@@ -265,9 +335,7 @@ def inverse_square_root(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _scaled(
-    gram: Float[Array, "n n"], scale: Float[Array, " n"]
-) -> Float[Array, "n n"]:
+def _scale(gram: Float[Array, "n n"], scale: Float[Array, " n"]) -> Float[Array, "n n"]:
     return scale[:, None] * gram * scale[None, :]
 
 
@@ -281,35 +349,26 @@ def _sparse_rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array,
     """Return rows of Kg of sparse features."""
     x: Any = kernel.features
     gamma = _gamma(kernel)
-    if kernel.gram_fn in OF_INNER:
-        return OF_INNER[kernel.gram_fn](x.inner(index), gamma)
-    return of_distance(x.distances(index, gamma, TERMS[kernel.gram_fn]), gamma)
+    if kernel.gram_fn in _DOT_PRODUCT_FNS:
+        return _DOT_PRODUCT_FNS[kernel.gram_fn](x.inner(index), gamma)
+    term_fn = _DISTANCE_TERMS[kernel.gram_fn]
+    return _exponential(x.distances(index, gamma, term_fn), gamma)
 
 
 def _over_blocks(
-    kernel: FeatureKernel,
-    body: Callable[[Float[Array, "b n"], Int[Array, ""]], Float[Array, "b k"]],
-    width: int,
-    dtype: jnp.dtype,
+    kernel: FeatureKernel, body: Callable[..., Array], width: int, dtype: jnp.dtype
 ) -> Float[Array, "n k"]:
     """Return body(block, first row) of all row blocks of Kg, stacked.
 
     The blocks have equally many rows, so the last one begins early and repeats some.
     Each result is written in place: stacking would hold all blocks twice.
     """
-    x, size = kernel.features, kernel.block_size
-    num_nodes = x.shape[0]
-
-    def gram(first):
-        if isinstance(x, SparseRows):
-            return _sparse_rows(kernel, first + jnp.arange(size))
-        block = jax.lax.dynamic_slice_in_dim(x, first, size)
-        return kernel.gram_fn(block, x, _gamma(kernel))
+    num_nodes, size = len(kernel.scale), kernel.block_size
 
     def write(i, result):
         first = jnp.minimum(i * size, num_nodes - size)
-        rows = body(gram(first), first)
-        return jax.lax.dynamic_update_slice_in_dim(result, rows, first, 0)
+        block = body(rows(kernel, first + jnp.arange(size)), first)
+        return jax.lax.dynamic_update_slice_in_dim(result, block, first, 0)
 
     result = jnp.zeros((num_nodes, width), dtype)
     return jax.lax.fori_loop(0, -(-num_nodes // max(size, 1)), write, result)

@@ -54,11 +54,7 @@ class Factored:
     """V -> Φ (Φ^T V), PSD by construction."""
 
     factor: Float[Array, "n r"]  # Φ
-
-    @property
-    def is_symmetric(self) -> bool:
-        """True: ΦΦ^T is."""
-        return True
+    is_symmetric = True
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return the product; cost: 2 n r k."""
@@ -84,16 +80,8 @@ def distinct(
 ) -> Distinct:
     """Return the kernel, exact, in terms of the distinct rows of the features.
 
-    Args:
-        features: dense or scipy sparse.
-        kernel: as in ``features.build``.
-        gamma: γ of the kernel.
-        normalized: Dk over all n rows, each distinct row as often as it occurs.
-        max_bytes: limit of the memory in use; that of the machine by default.
-
-    Raises:
-        ValueError: as ``features.build``, or a kernel that does not fit in memory.
-        TypeError: features that are not real numbers.
+    Arguments and errors are those of ``features.build``; if normalized, Dk counts each
+    distinct row as often as it occurs.
     """
     x = inputs.validate(features)
     num_nodes, width = x.shape
@@ -136,11 +124,10 @@ def fourier(
         num_features: r, even.
         key: of the draw.
         normalized: by the row sums of ΦΦ^T, which must be positive.
-        max_bytes: limit of the memory in use; that of the machine by default.
+        max_bytes: as in ``features.build``.
 
     Raises:
-        ValueError: r odd or below 2; γ or a row sum not positive; or features that do
-            not fit in memory.
+        ValueError: r odd or below 2, or as ``features.build``.
         TypeError: not a key, or features that are not real numbers.
 
     Source: Rahimi and Recht 2007.
@@ -148,9 +135,8 @@ def fourier(
     checks.positive("gamma", gamma)
     half, odd = divmod(checks.count("num_features", num_features, 2), 2)
     if odd:
-        msg = (
-            f"num_features must be even (a cosine and a sine each), got {2 * half + 1}"
-        )
+        why = "a cosine and a sine each"
+        msg = f"num_features must be even ({why}), got {2 * half + 1}"
         raise ValueError(msg)
     x = inputs.validate(features)
     dtype = jax.dtypes.canonicalize_dtype(x.dtype)
@@ -166,7 +152,7 @@ def fourier(
     angle = jnp.asarray(_phases(x, np.asarray(W), gamma))
     both = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
     factor = both * jnp.asarray(half**-0.5, dtype)
-    return Factored(_row_normalized(factor) if normalized else factor)
+    return Factored(_normalize_rows(factor) if normalized else factor)
 
 
 def nystrom(
@@ -185,17 +171,16 @@ def nystrom(
     bounds its largest eigenvalue.
 
     Args:
-        features: dense or scipy sparse; thin ones stay sparse, see ``features.build``.
+        features: dense or scipy sparse.
         kernel: PSD, as in ``features.build``.
         gamma: γ of the kernel.
         num_landmarks: r, at most n; all n give the kernel itself.
         key: of the draw, without replacement.
         normalized: by the row sums of ΦΦ^T.
-        max_bytes: limit of the memory in use; that of the machine by default.
+        max_bytes: limit of the memory in use.
 
     Raises:
-        ValueError: as ``features.build``; a kernel that is not PSD on the landmarks;
-            or one that does not fit in memory.
+        ValueError: as ``features.build``, or a kernel that is not PSD on the landmarks.
         TypeError: not a key.
 
     Source: Williams and Seeger 2001.
@@ -215,17 +200,15 @@ def nystrom(
     values, Q = scipy.linalg.eigh(C[np.asarray(draw)])
     noise = num_landmarks * float(jnp.finfo(built.scale.dtype).eps) * values[-1]
     if values[0] < -10 * noise:
-        msg = (
-            f"the kernel has eigenvalue {values[0]:.3g} on the landmarks; Nyström "
-            "needs one that is positive semi-definite"
-        )
+        fix = "Nyström needs one that is positive semi-definite"
+        msg = f"the kernel has eigenvalue {values[0]:.3g} on the landmarks; {fix}"
         raise ValueError(msg)
     rank = values > noise
     factor = C @ (Q[:, rank] / np.sqrt(values[rank]))
     trace = float(np.sum(np.asarray(blocks.diagonal(built), np.float64)))
     error = max(0.0, 1 - float(np.sum(factor**2)) / trace) if trace else 0.0
     phi = jnp.asarray(factor, built.scale.dtype)
-    return Nystrom(Factored(_row_normalized(phi) if normalized else phi), error)
+    return Nystrom(Factored(_normalize_rows(phi) if normalized else phi), error)
 
 
 def distinct_bytes(
@@ -288,7 +271,7 @@ def _phases(x: Any, W: Float[np.ndarray, "d r"], gamma: float) -> np.ndarray:
     return phases
 
 
-def _row_normalized(factor: Float[Array, "n r"]) -> Float[Array, "n r"]:
+def _normalize_rows(factor: Float[Array, "n r"]) -> Float[Array, "n r"]:
     sums = jnp.matmul(factor, jnp.sum(factor, axis=0), precision=_HIGHEST)
     scale = blocks.inverse_square_root(np.asarray(sums, np.float64))
     return jnp.asarray(scale, factor.dtype)[:, None] * factor

@@ -53,13 +53,13 @@ def _product(x, y):
 
 
 @jax.jit
-def squared(
+def squared_distances(
     x: Float[Array, "b d"], y: Float[Array, "n d"], gamma: Scalar
 ) -> Float[Array, "b n"]:
     """Return |x_i - y_j|^2, with the digits that exp(-γ |x_i - y_j|^2) needs."""
     fixed_x, fixed_y = jax.lax.stop_gradient((x, y))
 
-    def from_differences(rows, columns):
+    def pair_distances(rows, columns):
         return jnp.sum((fixed_x[rows][:, None] - fixed_y[columns]) ** 2, axis=2)
 
     sums = jnp.sum(x**2, axis=1), jnp.sum(y**2, axis=1)
@@ -67,9 +67,9 @@ def squared(
         sums[0][:, None] + sums[1][None] - 2 * _product(x, y),
         sums,
         gamma,
-        from_differences,
+        pair_distances,
         length=x.shape[1],
-        exact=_is_whole(fixed_x) & _is_whole(fixed_y),
+        exact=_is_integer(fixed_x) & _is_integer(fixed_y),
     )
 
 
@@ -100,20 +100,21 @@ def refine(
         (gamma * most <= _GROWTH) | exact,
         lambda: fixed,
         lambda: _replace(
-            fixed, _lost(fixed, sums, gamma, length) & ~known, pairs_fn, length
+            fixed, _lost_pairs(fixed, sums, gamma, length) & ~known, pairs_fn, length
         ),
     )
-    return _with_derivative_of(value, distances)
+    return _replace_value(distances, value)
 
 
 @jax.custom_jvp
-def _with_derivative_of(value: Array, _plain: Array) -> Array:
+def _replace_value(_distances: Array, value: Array) -> Array:
+    """Return the value, with the derivative of the distances."""
     return value
 
 
-@_with_derivative_of.defjvp
+@_replace_value.defjvp
 def _(primals, tangents):
-    return primals[0], tangents[1]
+    return primals[1], tangents[0]
 
 
 def _replace(distances, lost, pairs_fn, length):
@@ -140,7 +141,7 @@ def _replace(distances, lost, pairs_fn, length):
     return jax.lax.while_loop(lambda carry: carry[0] < count, replace, start)[1]
 
 
-def _lost(distances, sums, gamma, length):
+def _lost_pairs(distances, sums, gamma, length):
     """Return the pairs whose kernel has lost digits by the rounding of the sums."""
     both = sums[0][:, None] + sums[1][None]
     eps = jnp.finfo(distances.dtype).eps
@@ -148,9 +149,9 @@ def _lost(distances, sums, gamma, length):
     error = (4 + math.sqrt(length)) * float(eps) / 2 * both
     growth = gamma * both / _GROWTH
     # In this form, overflow counts as lost.
-    kept = gamma * (distances - error) >= jnp.log(growth)
-    return (growth > 1) & ~kept
+    accurate = gamma * (distances - error) >= jnp.log(growth)
+    return (growth > 1) & ~accurate
 
 
-def _is_whole(x: Float[Array, "b d"]) -> Bool[Array, ""]:
+def _is_integer(x: Float[Array, "b d"]) -> Bool[Array, ""]:
     return jnp.all(x == jnp.round(x))

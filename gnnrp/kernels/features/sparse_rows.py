@@ -67,20 +67,20 @@ class SparseRows:
         """Return Σ_k term(x_ik - x_jk), with the digits that exp(-γ d) needs."""
         sums = self.sums(term_fn)
         if term_fn is jnp.square:
-            shared = -2 * self.inner(index)
+            cross = -2 * self.inner(index)
         else:
-            shared = self._shared(self._dense(index), term_fn).T
+            cross = self._cross_terms(self._dense(index), term_fn).T
         fixed = jax.lax.stop_gradient(self)
 
-        def from_differences(rows, others):
-            return fixed._pairs(index[rows], others, term_fn)
+        def pair_distances(rows, others):
+            return fixed._pair_distances(index[rows], others, term_fn)
 
         same = index[:, None] == jnp.arange(self.shape[0])[None]
         return pairwise.refine(
-            jnp.where(same, 0, sums[index][:, None] + sums[None] + shared),
+            jnp.where(same, 0, sums[index][:, None] + sums[None] + cross),
             (sums[index], sums),
             gamma,
-            from_differences,
+            pair_distances,
             length=self.longest,
             known=same,
         )
@@ -90,7 +90,7 @@ class SparseRows:
         ids = jnp.arange(self.shape[0], dtype=self.pointers.dtype)
         return jnp.repeat(ids, counts, total_repeat_length=len(self.values))
 
-    def _padded(
+    def _pad(
         self, index: Int[Array, "..."]
     ) -> tuple[Int[Array, "... r"], Float[Array, "... r"]]:
         """Return columns and values of some rows; column d, value 0 as padding."""
@@ -103,12 +103,12 @@ class SparseRows:
         return columns, jnp.where(inside, self.values[place], 0)
 
     def _dense(self, index: Int[Array, " b"]) -> Float[Array, "d b"]:
-        columns, values = self._padded(index)
+        columns, values = self._pad(index)
         block = jnp.zeros((self.shape[1], len(index)), values.dtype)
         beside = jnp.arange(len(index))[:, None]
         return block.at[columns, beside].set(values, mode="drop")
 
-    def _shared(
+    def _cross_terms(
         self, block: Float[Array, "d b"], term_fn: TermFn
     ) -> Float[Array, "n b"]:
         """Return Σ_k term(v_k - w_k) - term(v_k) - term(w_k), over the entries v."""
@@ -130,19 +130,19 @@ class SparseRows:
         total = jnp.zeros((self.shape[0], width), block.dtype)
         return jax.lax.fori_loop(0, -(-num_entries // chunk), add, total)
 
-    def _pairs(
+    def _pair_distances(
         self, rows: Int[Array, " p"], others: Int[Array, "p w"], term_fn: TermFn
     ) -> Float[Array, "p w"]:
         """Return distances of pairs of rows, by a merge of their columns."""
 
-        def of_pair(columns, values, other_columns, other_values):
+        def distance(columns, values, other_columns, other_values):
             other, _ = _look_up(columns, other_columns, other_values)
             _, found = _look_up(other_columns, columns, values)
             alone = jnp.where(found, 0, other_values)
             return jnp.sum(term_fn(values - other)) + jnp.sum(term_fn(alone))
 
-        one_row = jax.vmap(of_pair, in_axes=(None, None, 0, 0))
-        return jax.vmap(one_row)(*self._padded(rows), *self._padded(others))
+        one_row = jax.vmap(distance, in_axes=(None, None, 0, 0))
+        return jax.vmap(one_row)(*self._pad(rows), *self._pad(others))
 
 
 def _look_up(wanted, columns, values):
@@ -182,6 +182,11 @@ def block_size(rows: SparseRows, num_bytes: int) -> int:
     return max(1, min(_BLOCK, num_nodes, num_bytes // (rows.dtype.itemsize * largest)))
 
 
+def power_of_two(size: int) -> int:
+    """Return the least power of two >= size, so that few shapes are compiled."""
+    return 1 << max(0, size - 1).bit_length()
+
+
 def inner(x: Any, y: Any) -> Float[Array, "m k"]:
     """Return X Y^T of CSR features by a sparse product or by dense column blocks."""
     sides = x.tocsc(), y.tocsc()
@@ -193,7 +198,7 @@ def inner(x: Any, y: Any) -> Float[Array, "m k"]:
         with np.errstate(over="ignore"):
             return jnp.asarray((x @ y.T).toarray())
     width = max(1, _BLOCK_BYTES // max(1, max(shape) * x.dtype.itemsize))
-    width = min(width, 1 << max(0, len(used) - 1).bit_length())  # for few shapes
+    width = min(width, power_of_two(len(used)))  # for few shapes
     total = jnp.zeros(shape, x.dtype)
     for start in range(0, len(used), width):
         some = used[start : start + width]
