@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Int
 from gnnrp import sparse
 from gnnrp.kernels.features import pairwise, sparse_rows
 from gnnrp.kernels.features.inputs import as_float, validate
+from gnnrp.kernels.features.sparse_rows import power_of_two
 from gnnrp.kernels.gntk import network as networks
 from gnnrp.kernels.gntk import recursion
 from gnnrp.kernels.gntk.network import Network
@@ -75,13 +76,11 @@ def gcn(
         rows: I, nodes in any order.
         columns: J.
         network: of depth 1 to 3, with activation, scale, bias and trained layers.
-        max_bytes: memory of one tile.
+        max_bytes: memory of one tile, which two nodes with their neighbors must fit.
 
     Raises:
-        ValueError: a depth, node or number out of range, features that do not fit or
-            are not finite, or two nodes with too many neighbors for a tile.
-        TypeError: an adjacency that is not sparse, features that are not real numbers,
-            or not a ``Network``.
+        ValueError: an argument out of range, or features of other nodes or not finite.
+        TypeError: a dense adjacency, features not real numbers, not a ``Network``.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
@@ -107,7 +106,13 @@ def gcn(
     for at, row in row_sides:
         for beside, column in column_sides:
             gram = _inner(layers.Z, row, column)
-            variances = _variances(layers, row), _variances(layers, column)
+            variances = tuple(
+                [
+                    each[nodes]
+                    for each, nodes in zip(layers.variances, side.nodes, strict=True)
+                ]
+                for side in (row, column)
+            )
             tile = _tile(row, column, gram, variances, argument)
             height, width = at.stop - at.start, beside.stop - beside.start
             for kernel, part in zip(block, tile, strict=True):
@@ -124,7 +129,7 @@ def _first_layer(P: Any, features: Any, network: Network) -> _Layers:
     dtype = jax.dtypes.canonicalize_dtype(np.promote_types(P.dtype, X.dtype))
     P = P.astype(dtype)
     bias = network.bias_before * P.sum(axis=1) + network.bias_after  # one is zero
-    bias = np.asarray(bias).astype(dtype)
+    bias = np.asarray(bias, dtype)
     if scipy.sparse.issparse(X):
         parts: Any = [P @ X.astype(dtype), scipy.sparse.csr_array(bias[:, None])]
         Z: Any = scipy.sparse.hstack(parts, format="csr")
@@ -145,24 +150,13 @@ def _inner(Z: Any, row: _Side, column: _Side) -> Float[Array, "s r"]:
     return pairwise.inner(*map(jnp.asarray, sides))
 
 
-def _variances(layers: _Layers, side: _Side) -> list[np.ndarray]:
-    """Return K_ii of the layer before, of each neighborhood of a side."""
-    pairs = zip(layers.variances, side.nodes, strict=True)
-    return [variance[nodes] for variance, nodes in pairs]
-
-
 @tracing.Jit
 def _tile(
-    row: _Side,
-    column: _Side,
-    gram: Float[Any, "s r"],
-    variances: tuple[list[Any], list[Any]],
-    network: Any,
+    row: _Side, column: _Side, gram: Array, variances: Any, network: Any
 ) -> Kernels:
     """Return a tile of the block, with its padding."""
     network = tracing.unwrap(network)
-    kernels = recursion.initialize(gram)
-    kernels = recursion.dense(kernels, trained=network.trained[0])
+    kernels = recursion.dense(recursion.initialize(gram), trained=network.trained[0])
     shift = jnp.asarray(network.bias_after, gram.dtype) ** 2
     for at, trained in enumerate(network.trained[1:]):
         sides = variances[0][at], variances[1][at]
@@ -187,11 +181,9 @@ def _activate(
     """
     same = nodes[0][:, None] == nodes[1][None, :]
     nngp = jnp.where(same, variances[0][:, None], kernels.nngp)
+    phi, kernels = network.activation, kernels._replace(nngp=nngp)
     kernels = recursion.transform(
-        kernels._replace(nngp=nngp),
-        network.activation,
-        scale=network.scale,
-        variances=variances,
+        kernels, phi, scale=network.scale, variances=variances
     )
     return recursion.dense(kernels, bias_std=network.bias_before, trained=trained)
 
@@ -227,10 +219,8 @@ def _sides(
     while start < len(nodes):
         some = nodes[start : start + (_MAX_ROWS if depth > 1 else most)]
         every = np.arange(len(some) + 1)
-        reach: Any = scipy.sparse.csr_array(
-            (np.ones(len(some), pattern.dtype), some, every),
-            (len(some), pattern.shape[0]),
-        )
+        units = np.ones(len(some), pattern.dtype), some, every
+        reach: Any = scipy.sparse.csr_array(units, (len(some), pattern.shape[0]))
         for _ in range(depth - 1):
             reach = reach @ pattern
         _, first = np.unique(reach.indices, return_index=True)
@@ -250,18 +240,13 @@ def _side(P: Any, nodes: np.ndarray, depth: int) -> _Side:
         inner, place = np.unique(block.indices, return_inverse=True)
         parts = (block.data, place.astype(np.int32), block.indptr)
         block = scipy.sparse.csr_array(parts, (len(nodes), len(inner)))
-        shape = _power_of_two(len(nodes)), _power_of_two(len(inner))
+        shape = power_of_two(len(nodes)), power_of_two(len(inner))
         hops.append(sparse.pad_to_power_of_two(block, shape))
         neighborhoods.append(np.pad(inner, (0, shape[1] - len(inner))))
         nodes = inner
     if depth == 1:
-        neighborhoods.append(np.pad(nodes, (0, _power_of_two(len(nodes)) - len(nodes))))
+        neighborhoods.append(np.pad(nodes, (0, power_of_two(len(nodes)) - len(nodes))))
     return _Side(tuple(hops[::-1]), tuple(neighborhoods[::-1]))
-
-
-def _power_of_two(size: int) -> int:
-    """Return the least power of two >= size, so that few shapes are compiled."""
-    return 1 << max(0, size - 1).bit_length()
 
 
 # Variances of a second layer: sums over the pairs of neighbors of each node
@@ -276,12 +261,12 @@ def _second_variances(
     """
     P, Z, (first,) = layers
     second = np.zeros_like(first)
-    widths = np.array([
-        _power_of_two(int(degree)) for degree in np.diff(P.indptr)[nodes]
-    ])
+    degrees = map(int, np.diff(P.indptr)[nodes])
+    widths = np.array([power_of_two(degree) for degree in degrees])
     for width in map(int, np.unique(widths)):  # nodes of about the same degree together
         members = nodes[widths == width]
         batch = max(1, side**2 // (width * max(width, Z.shape[1])))
+        batch = min(batch, power_of_two(len(members)))
         for start in range(0, len(members), batch):
             some = np.resize(members[start : start + batch], batch)  # one shape
             place = P.indptr[some][:, None] + np.arange(width)
@@ -291,7 +276,7 @@ def _second_variances(
             inputs = _dense(Z[neighbors.ravel()]).reshape(batch, width, -1)
             weights = np.where(inside, P.data[place], 0)
             parts = inputs, neighbors, first[neighbors], weights
-            second[some] = _sum_over_pairs(*parts, network, side=side)
+            second[some] = _sum_over_pairs(parts, network, side=side)
     return second
 
 
@@ -301,26 +286,23 @@ def _dense(inputs: Any) -> np.ndarray:
         return inputs
     if inputs.shape[1] > _MAX_COLUMNS:
         used = np.unique(inputs.indices)
-        missing = _power_of_two(len(used)) - len(used)  # for few shapes
+        missing = power_of_two(len(used)) - len(used)  # for few shapes
         return np.pad(inputs[:, used].toarray(), ((0, 0), (0, missing)))
     return inputs.toarray()
 
 
 @functools.partial(tracing.Jit, static_argnames=("side",))
 def _sum_over_pairs(
-    inputs: Float[Array, "b w d"],
-    neighbors: Int[Array, "b w"],
-    variances: Float[Array, "b w"],
-    weights: Float[Array, "b w"],
-    network: Any,
-    *,
-    side: int,
+    parts: tuple[Array, Array, Array, Array], network: Any, *, side: int
 ) -> Float[Array, " b"]:
-    """Return w^T S w + β^2 of each node, S over its neighbors, a strip at a time."""
+    """Return w^T S w + β^2 of each node, S over its neighbors, a strip at a time.
+
+    The parts are Z (b, w, d), nodes, variances and weights w of b nodes' w neighbors.
+    """
     network = tracing.unwrap(network)
 
-    def of_node(node: Any) -> Array:
-        def of_strip(strip: Any) -> Array:
+    def sum_of_node(node: Any) -> Array:
+        def sum_of_strip(strip: Any) -> Array:
             z, nodes, variance, weight = strip
             kernels = recursion.initialize(pairwise.inner(z, node[0]))
             sides = variance, node[2]
@@ -329,7 +311,7 @@ def _sum_over_pairs(
 
         height = min(len(node[1]), side)
         strips = [part.reshape(-1, height, *part.shape[1:]) for part in node]
-        return jnp.sum(jax.lax.map(of_strip, strips))
+        return jnp.sum(jax.lax.map(sum_of_strip, strips))
 
-    total = jax.vmap(of_node)((inputs, neighbors, variances, weights))
+    total = jax.vmap(sum_of_node)(parts)
     return total + jnp.asarray(network.bias_after, total.dtype) ** 2

@@ -87,6 +87,20 @@ def test_single_precision_stays_single():
         np.testing.assert_allclose(one, expected, rtol=0, atol=1e-5 * expected.max())
 
 
+def test_few_nodes_are_padded_to_a_small_batch(monkeypatch):
+    P, X = world()
+    sizes, sum_over_pairs = [], local._sum_over_pairs
+
+    def record(parts, *args, **settings):
+        sizes.append(len(parts[0]))
+        return sum_over_pairs(parts, *args, **settings)
+
+    monkeypatch.setattr(local, "_sum_over_pairs", record)
+    found = local.gcn(P, X, ROWS, COLUMNS, gntk.Network(3))
+    assert 0 < max(sizes) < 2 * N
+    assert_blocks(found, P, X, ROWS, COLUMNS, gntk.Network(3))
+
+
 def test_empty_sides_give_empty_blocks():
     P, X = world()
     found = local.gcn(P, X, [], COLUMNS, gntk.Network(2))
