@@ -3,11 +3,9 @@
     A(K1, K2) = <K1, K2> / (|K1| |K2|),
 
 or, centered, that of H K1 H and H K2 H with H = I - 11^T / n. The paper defines the
-first, its figures show the second. It lies in [0, 1] if both kernels are PSD, or, not
-centered, if both are nonnegative; else in [-1, 1].
-
-A kernel is symmetric: a dense matrix, a scipy sparse one or BCOO, a ``Factor`` Φ of K =
-Φ Φ^T, or an ``Operator`` V -> K V; the last two are never multiplied out.
+first, its figures show the second. It is at least 0 if both kernels are PSD, or, not
+centered, nonnegative. A kernel is symmetric: a dense matrix, a scipy sparse one or
+BCOO, a ``Factor`` Φ of K = Φ Φ^T, or an ``Operator`` V -> K V, never multiplied out.
 
 Source: Def. 5.1.
 """
@@ -62,10 +60,8 @@ _WIDTH = 256  # columns of an operator in memory at once
 def ideal_kernel(targets: Float[Any, "n c"]) -> Factor:
     """Return Θ* = Y Y^T: 1 for nodes of one class, else 0 (one-hot) or -1 (±1, c = 1).
 
-    The paper's figures take one-hot targets, its bound and Bayes kernel ±1.
-
-    Args:
-        targets: Y, one-hot, or a column of ±1.
+    The paper's figures take one-hot targets Y, its bound and Bayes kernel a column of
+    ±1.
 
     Raises:
         ValueError: not a matrix.
@@ -84,9 +80,8 @@ def label_kernel(labels: Int[np.ndarray, " n"], num_classes: int) -> Factor:
     num_classes = checks.count("num_classes", num_classes, 1)
     if not isinstance(labels, Tracer):
         labels = checks.labels("labels", labels)
-        checks.in_interval(
-            "the largest label", labels.max(initial=-1), -1, num_classes - 1
-        )
+        largest = labels.max(initial=-1)
+        checks.in_interval("the largest label", largest, -1, num_classes - 1)
     return Factor(jax.nn.one_hot(jnp.asarray(labels), num_classes))
 
 
@@ -109,7 +104,7 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
 
     Source: Def. 5.1; centered, Cortes et al. 2012.
     """
-    one, two = _checked(first), _checked(second)
+    one, two = _validate(first), _validate(second)
     dtype = np.promote_types(_dtype(one, two), np.float32)
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if _size(one) != _size(two):
@@ -117,28 +112,27 @@ def alignment(first: Kernel, second: Kernel, *, centered: bool = False) -> Scala
         raise ValueError(msg)
     one, two = _cast(one, dtype), _cast(two, dtype)
     if centered:
-        one, two = _centered(one), _centered(two)
+        one, two = _center(one), _center(two)
     squares = _inner(one, one), _inner(two, two)
     zero = (squares[0] <= 0) | (squares[1] <= 0)
     if not isinstance(zero, Tracer) and zero:
         which = "first" if squares[0] <= 0 else "second"
-        msg = (
-            f"the {which} kernel is zero{' when centered' * centered}: A(K1, K2) is NaN"
-        )
+        when = " when centered" if centered else ""
+        msg = f"the {which} kernel is zero{when}: A(K1, K2) is NaN"
         warnings.warn(msg, RuntimeWarning, stacklevel=2)
     # Two roots: the product of the squares may be beyond float32.
     norms = [jnp.sqrt(jnp.where(zero, 1, square)) for square in squares]
     return jnp.where(zero, jnp.nan, _inner(one, two) / norms[0] / norms[1])
 
 
-class _Shifted(NamedTuple):
+class _CenteredSparse(NamedTuple):
     """H A H of a sparse A, stored as A: the product is not sparse."""
 
     entries: scipy.sparse.csr_array
     sums: np.ndarray  # A 1
 
 
-def _checked(kernel: Any) -> Any:
+def _validate(kernel: Any) -> Any:
     if isinstance(kernel, Factor):
         return _factor("the factor of a kernel", kernel.phi)
     if isinstance(kernel, Operator):
@@ -162,42 +156,34 @@ def _factor(name: str, phi: Any) -> Factor:
     """Return the factor of a kernel, or refuse one that is not a matrix."""
     phi = arrays.real(name, phi)
     if phi.ndim != 2:
-        msg = (
-            f"{name} must be a matrix (n, r), got shape {phi.shape}; from_labels "
-            "takes labels"
-        )
+        fix = "alignment.label_kernel takes labels"
+        msg = f"{name} must be a matrix (n, r), got shape {phi.shape}; {fix}"
         raise ValueError(msg)
     return Factor(phi)
 
 
-def _array(kernel: Any) -> Any:
-    """Return the array that represents a kernel; None for an operator."""
-    if isinstance(kernel, Operator):
-        return None
-    if isinstance(kernel, Factor):
-        return kernel.phi
-    return kernel.entries if isinstance(kernel, _Shifted) else kernel
+def _arrays(*kernels: Any) -> list[Any]:
+    """Return the arrays that represent kernels; an operator has none."""
+    return jax.tree.leaves([k for k in kernels if not isinstance(k, Operator)])
 
 
 def _dtype(one: Any, two: Any) -> Any:
     """Return the common type of two kernels; an operator takes any."""
-    dtypes = [x.dtype for x in map(_array, (one, two)) if x is not None]
+    dtypes = [x.dtype for x in _arrays(one, two)]
     return np.promote_types(dtypes[0], dtypes[-1]) if dtypes else jnp.zeros(0).dtype
 
 
 def _cast(kernel: Any, dtype: Any) -> Any:
-    if isinstance(kernel, Factor):
-        return Factor(kernel.phi.astype(dtype))
     if isinstance(kernel, Operator):
         return kernel
-    return kernel.astype(dtype)
+    return jax.tree.map(lambda array: array.astype(dtype), kernel)
 
 
 def _size(kernel: Any) -> int:
-    return kernel.size if isinstance(kernel, Operator) else _array(kernel).shape[0]
+    return kernel.size if isinstance(kernel, Operator) else _arrays(kernel)[0].shape[0]
 
 
-def _centered(kernel: Any) -> Any:
+def _center(kernel: Any) -> Any:
     if isinstance(kernel, Factor):
         return Factor(kernel.phi - jnp.mean(kernel.phi, axis=0, keepdims=True))
     if isinstance(kernel, Operator):
@@ -208,7 +194,7 @@ def _centered(kernel: Any) -> Any:
 
         return Operator(apply, kernel.size)
     if scipy.sparse.issparse(kernel):
-        return _Shifted(kernel, np.asarray(kernel.sum(axis=1)).ravel())
+        return _CenteredSparse(kernel, np.asarray(kernel.sum(axis=1)).ravel())
     rows = jnp.mean(kernel, axis=0)
     return kernel - rows[None, :] - rows[:, None] + jnp.mean(rows)
 
@@ -220,7 +206,7 @@ def _inner(one: Any, two: Any) -> Any:
             return jnp.sum(jnp.matmul(one.phi.T, two.phi, precision=_HIGHEST) ** 2)
         return _inner(two, one)
     if isinstance(two, Factor):
-        return jnp.sum(two.phi * _times(one, two.phi))
+        return jnp.sum(two.phi * _multiply(one, two.phi))
     if isinstance(one, Operator) or isinstance(two, Operator):
         return _inner_by_columns(one, two)
     if isinstance(one, jax.Array) and isinstance(two, jax.Array):
@@ -234,9 +220,9 @@ def _inner_by_columns(one: Any, two: Any) -> Any:
     """Return <K1, K2> of an operator and another kernel, some columns at a time."""
     size = _size(one)
     width, dtype = max(1, min(_WIDTH, size)), _dtype(one, two)
-    one, two = _as_map(one), _as_map(two)
+    one, two = _dense_or_map(one), _dense_or_map(two)
 
-    def of_columns(start: Any, width: int) -> Array:
+    def inner(start: Any, width: int) -> Array:
         unit = jnp.arange(size)[:, None] == start + jnp.arange(width)[None, :]
         unit = unit.astype(dtype)
 
@@ -247,37 +233,40 @@ def _inner_by_columns(one: Any, two: Any) -> Any:
 
         return jnp.sum(columns(one) * columns(two))
 
-    rest = of_columns(size - size % width, size % width)
+    rest = inner(size - size % width, size % width)
     return jax.lax.fori_loop(
-        0, size // width, lambda i, total: total + of_columns(i * width, width), rest
+        0, size // width, lambda i, total: total + inner(i * width, width), rest
     )
 
 
-def _as_map(kernel: Any) -> Any:
-    """Return V -> K V for a centered V if K is; a dense kernel stays a matrix."""
+def _dense_or_map(kernel: Any) -> Any:
+    """Return a dense kernel, or V -> K V of another, for a centered V if K is."""
     if isinstance(kernel, jax.Array):
         return kernel
     if isinstance(kernel, Operator):
         return kernel.apply
-    csr = kernel.entries if isinstance(kernel, _Shifted) else kernel
-    return sparse.prepare(csr, reorder=False)
+    return sparse.prepare(_entries(kernel), reorder=False)
 
 
-def _times(kernel: Any, v: Array) -> Array:
+def _entries(kernel: Any) -> Any:
+    return kernel.entries if isinstance(kernel, _CenteredSparse) else kernel
+
+
+def _multiply(kernel: Any, v: Array) -> Array:
+    kernel = _dense_or_map(kernel)
     if isinstance(kernel, jax.Array):
         return jnp.matmul(kernel, v, precision=_HIGHEST)
-    return _as_map(kernel)(v)
+    return kernel(v)
 
 
 def _sparse_inner(one: Any, two: Any) -> Any:
     """Return <K1, K2> of a sparse K1, centered if it is."""
-    csr = one.entries if isinstance(one, _Shifted) else one
+    csr = _entries(one)
     if isinstance(two, jax.Array):  # centered, its rows sum to zero
         rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
         return jnp.sum(jnp.asarray(csr.data) * two[rows, csr.indices])
-    other = two.entries if isinstance(two, _Shifted) else two
-    overlap = csr.multiply(other).sum()
-    if isinstance(one, _Shifted):
+    overlap = csr.multiply(_entries(two)).sum()
+    if isinstance(one, _CenteredSparse):
         num_nodes, a, b = len(one.sums), one.sums, two.sums
         overlap += a.sum() * b.sum() / num_nodes**2 - 2 * (a @ b) / num_nodes
     return jnp.asarray(float(overlap), csr.dtype)

@@ -44,8 +44,7 @@ def bound(
         confidence: δ in (0, 1): the bound holds with probability 1 - δ.
 
     Raises:
-        ValueError: labels that are not ±1, an empty mask, a matrix of another size or
-            not symmetric, or α or δ out of range.
+        ValueError: an argument out of range, of another shape, or an empty mask.
         TypeError: a mask that is not boolean, a matrix that is not dense.
 
     Source: Eq. 16, with its derivation in the appendix. The main text has an equality
@@ -77,12 +76,9 @@ def bound(
     num_train = len(train)
     complexity = float(num_train - alpha * y @ A @ y)
     trace = float(np.sum(1 / (1 - alpha * values)))
-    return Bound(
-        complexity,
-        trace,
-        float(np.sqrt(complexity * trace) / num_train),
-        float(np.sqrt(np.log(1 / confidence) / num_train)),
-    )
+    main = float(np.sqrt(complexity * trace) / num_train)
+    deviation = float(np.sqrt(np.log(1 / confidence) / num_train))
+    return Bound(complexity, trace, main, deviation)
 
 
 def bayes_kernel(same_class: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -129,11 +125,10 @@ def best_linear(
 
     Args:
         kernel: K*, positive definite on the training nodes.
-        train_mask: X.
+        train_mask: X, some nodes but not all.
 
     Raises:
-        ValueError: matrix and mask of different sizes, a mask of no or all nodes, or
-            K_XX is not positive definite.
+        ValueError: an argument of another shape, or not as above.
         TypeError: a mask that is not boolean, a matrix that is not dense.
 
     Source: Thm. 5.2, corrected.

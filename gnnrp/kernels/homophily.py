@@ -35,17 +35,9 @@ def level(
 def by_edges(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
     """Return the share of edges whose ends have the same label.
 
-    Loops and edges with an unknown label (-1) are left out; each entry of a directed
-    graph counts. NaN without any edge.
-
-    Args:
-        adjacency: its nonzero entries are the edges, BCOO or scipy sparse; weights are
-            ignored.
-        labels: of all nodes.
-
-    Raises:
-        ValueError: not one label per node.
-        TypeError: not sparse, or labels that are not integers.
+    The nonzero entries are the edges, so each entry of a directed graph counts. Loops
+    and edges with an unknown label (-1) are left out. NaN without any edge. Arguments
+    and errors are those of ``level``.
 
     Source: Zhu et al. 2020, "edge homophily ratio".
     """
@@ -56,16 +48,8 @@ def by_edges(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
 def by_nodes(adjacency: Any, labels: Int[np.ndarray, " n"]) -> float:
     """Return the share of neighbors with a node's label, averaged over nodes.
 
-    Neighbors as in ``by_edges``; nodes without any are left out. NaN if all are.
-
-    Args:
-        adjacency: the nonzero entries of row i are the neighbors of node i; BCOO or
-            scipy sparse.
-        labels: of all nodes.
-
-    Raises:
-        ValueError: not one label per node.
-        TypeError: not sparse, or labels that are not integers.
+    The neighbors of node i are the entries of row i, as in ``by_edges``; nodes without
+    any are left out. NaN if all are. Arguments and errors are those of ``level``.
 
     Source: Pei et al. 2020, "node homophily".
     """

@@ -366,7 +366,7 @@ ROWS = [
         TypeError,
         [MAP],
     ),
-    (lambda: alignment.ideal_kernel(LABELS), ValueError, ["(12,)", "from_labels"]),
+    (lambda: alignment.ideal_kernel(LABELS), ValueError, ["(12,)", "label_kernel"]),
     (lambda: alignment.label_kernel(LABELS, 2), ValueError, ["label", "got 2"]),
     (
         lambda: alignment.label_kernel(LABELS * 1.0, C),

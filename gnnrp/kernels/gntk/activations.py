@@ -40,9 +40,8 @@ def snap_parallel(
 ) -> Float[Array, "..."]:
     """Return c, rounded to ±sqrt(a b) where it lies within a few ulps of it.
 
-    The covariance of two parallel vectors is a sum with its own rounding, and an ulp of
-    the correlation at 1 costs arccos half of its digits. The derivative stays that of
-    c.
+    The covariance of parallel vectors is a sum with its own rounding, and an ulp of the
+    correlation at 1 costs arccos half of its digits. The derivative stays that of c.
     """
     size = _size(covariance, a, b)
     most = _PARALLEL_ULPS * jnp.finfo(size.dtype).eps * size

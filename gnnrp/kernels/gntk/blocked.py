@@ -76,28 +76,27 @@ def layer(
         both = propagation(jnp.concatenate(block, axis=1))
         return Kernels(*jnp.split(both, 2, axis=1))
 
-    def from_left(block: Kernels, start: Any) -> Kernels:
+    def multiply_left(block: Kernels, start: Any) -> Kernels:
         if not first:
             own = jax.lax.dynamic_slice_in_dim(variance, start, block.nngp.shape[1])
+            phi, variances = network.activation, (every_variance, own)
             block = recursion.transform(
-                block,
-                network.activation,
-                scale=network.scale,
-                variances=(every_variance, own),
+                block, phi, scale=network.scale, variances=variances
             )
-        return propagate(
-            recursion.dense(block, bias_std=network.bias_before, trained=trained)
-        )
+        block = recursion.dense(block, bias_std=network.bias_before, trained=trained)
+        return propagate(block)
 
-    def from_right(block: Kernels, _start: Any) -> Kernels:
-        nngp, ntk = _transpose(propagate(_transpose(block)))
+    def multiply_right(block: Kernels, _start: Any) -> Kernels:
+        block = propagate(jax.tree.map(jnp.transpose, block))
+        nngp, ntk = jax.tree.map(jnp.transpose, block)
         return Kernels(nngp + after, ntk + after if trained else ntk)
 
-    kernels = _sweep(from_left, kernels, axis=1, width=width, ntk_only=ntk_only)
+    kernels = _sweep(multiply_left, kernels, axis=1, width=width, ntk_only=ntk_only)
     if axis is not None:
         kernels = _columns_to_rows(kernels, axis)
-    kernels = _sweep(from_right, kernels, axis=0, width=width, ntk_only=ntk_only)
-    return kernels if axis is None else _transpose(kernels)  # symmetric: columns again
+    kernels = _sweep(multiply_right, kernels, axis=0, width=width, ntk_only=ntk_only)
+    # Symmetric: columns again.
+    return kernels if axis is None else jax.tree.map(jnp.transpose, kernels)
 
 
 def gcn(
@@ -108,20 +107,11 @@ def gcn(
     width: int = _WIDTH,
     mesh: Mesh | None = None,
 ) -> Kernels:
-    """Return the kernels of ``gntk.gcn``, in blocks.
+    """Return the kernels of ``gntk.gcn``, in blocks; arguments and errors are as there.
 
-    Args:
-        propagation: V -> P V, at every layer.
-        gram: X X^T of the inputs; donate it to ``jit`` where it is not needed again.
-        network: depth, activation, scale, bias and trained layers.
-        width: columns (and rows) of a block.
-        mesh: of one axis, over whose devices the columns are shared. The matrix P is on
-            each of them; if n is no multiple of their number, so is the result.
-
-    Raises:
-        ValueError: a width below 1, a gram matrix that is not square, numbers out of
-            range, or a mesh of several axes.
-        TypeError: not a linear map, matrix, ``Network`` or mesh.
+    Donate the Gram matrix to ``jit`` where it is not needed again. Blocks have
+    ``width`` columns or rows. The devices of a ``mesh`` of one axis share the columns,
+    and each holds P; if n is no multiple of their number, so is the result.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
@@ -161,27 +151,23 @@ def _diagonal(nngp: Array, axis: str | None) -> Array:
 
 
 def _sweep(
-    block_fn: Callable[[Kernels, Any], Kernels],
-    kernels: Kernels,
-    *,
-    axis: int,
-    width: int,
-    ntk_only: bool,
+    block_fn: Any, kernels: Kernels, *, axis: int, width: int, ntk_only: bool
 ) -> Kernels:
     """Overwrite each block of rows (0) or columns (1) with block_fn(block, start)."""
     size = kernels.ntk.shape[axis]
     width = min(width, max(size, 1))
 
     def write(start: Any, width: int, kernels: Kernels) -> Kernels:
-        parts = (
-            jax.lax.dynamic_slice_in_dim(kernel, start, width, axis)
-            for kernel in kernels
+        block = jax.tree.map(
+            lambda kernel: jax.lax.dynamic_slice_in_dim(kernel, start, width, axis),
+            kernels,
         )
-        nngp, ntk = (
-            jax.lax.dynamic_update_slice_in_dim(kernel, part, start, axis)
-            for kernel, part in zip(
-                kernels, block_fn(Kernels(*parts), start), strict=True
-            )
+        nngp, ntk = jax.tree.map(
+            lambda kernel, part: jax.lax.dynamic_update_slice_in_dim(
+                kernel, part, start, axis
+            ),
+            kernels,
+            block_fn(block, start),
         )
         # Later blocks read the unchanged K; its own new blocks are compiled away.
         return Kernels(kernels.nngp if ntk_only else nngp, ntk)
@@ -195,22 +181,13 @@ def _sweep(
 
 def _columns_to_rows(kernels: Kernels, axis: str) -> Kernels:
     """Exchange the columns that each device holds for as many rows."""
-    parts = (
-        jax.lax.all_to_all(kernel, axis, split_axis=0, concat_axis=1, tiled=True)
-        for kernel in kernels
+    return jax.tree.map(
+        lambda kernel: jax.lax.all_to_all(kernel, axis, 0, 1, tiled=True), kernels
     )
-    return Kernels(*parts)
-
-
-def _transpose(kernels: Kernels) -> Kernels:
-    return Kernels(*(kernel.T for kernel in kernels))
 
 
 def _on_mesh(
-    all_layers: Callable[[LinearMap, Array, str | None], Kernels],
-    propagation: LinearMap,
-    gram: Array,
-    mesh: Mesh,
+    all_layers: Callable[..., Kernels], propagation: LinearMap, gram: Array, mesh: Mesh
 ) -> Kernels:
     """Apply all layers to columns shared by the devices of a mesh of one axis."""
     if len(mesh.axis_names) != 1:

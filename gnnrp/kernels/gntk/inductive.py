@@ -124,22 +124,9 @@ def inductive(
     adjacency: Any,
     index: Int[np.ndarray, " l"],
 ) -> Blocks:
-    """Return the kernels of training on A_XX alone and testing on A.
+    """Return the kernels of training on A_XX alone and testing on A, see ``between``.
 
-    Args:
-        kernel_fn: see ``between``.
-        gram: X X^T of all nodes.
-        adjacency: A, BCOO or scipy sparse.
-        index: X, the nodes seen in training.
-
-    Raises:
-        ValueError: see ``between``.
-        TypeError: not sparse.
+    A is BCOO or scipy sparse; ``index`` is X, the nodes seen in training.
     """
-    return between(
-        kernel_fn,
-        gram,
-        index,
-        train=submatrix(adjacency, index),
-        test=sparse.prepare(adjacency),
-    )
+    train, test = submatrix(adjacency, index), sparse.prepare(adjacency)
+    return between(kernel_fn, gram, index, train=train, test=test)

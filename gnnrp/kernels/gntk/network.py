@@ -16,7 +16,6 @@ from gnnrp.types import Scalar
 BIASES = ("none", "before", "after")
 """Position of the bias, relative to the aggregation."""
 
-
 _STATIC = {"static": True}
 
 
@@ -61,10 +60,8 @@ class Network:
         if not (isinstance(self.trained, tuple) and not self.trained):
             flags = tuple(map(bool, checks.nonempty_list("trained", self.trained)))
         if len(flags) != depth:
-            msg = (
-                f"trained must have one flag for each of {depth} layers, got "
-                f"{len(flags)}"
-            )
+            given = len(flags)
+            msg = f"trained must have one flag for each of {depth} layers, got {given}"
             raise ValueError(msg)
         object.__setattr__(self, "depth", depth)
         object.__setattr__(self, "trained", flags)

@@ -63,9 +63,9 @@ def load() -> types.ModuleType:
     util.__dict__["safe_zip"] = lambda *args: list(zip(*args, strict=True))
     with (
         _LOADING,  # modules and filters of warnings are those of all threads
-        _temporary(jax.core.__dict__, core_names),
-        _temporary(ad.__dict__, ad_names),
-        _temporary(sys.modules, {util.__name__: util, stub.__name__: stub}),
+        _add_temporarily(jax.core.__dict__, core_names),
+        _add_temporarily(ad.__dict__, ad_names),
+        _add_temporarily(sys.modules, {util.__name__: util, stub.__name__: stub}),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -78,17 +78,13 @@ def load() -> types.ModuleType:
 def gcn(
     propagation: Float[Array, "n n"], features: Float[Array, "n d"], network: Network
 ) -> Kernels:
-    """Return the kernels of a GCN, computed by neural-tangents; costs n^3 a layer.
+    """Return the kernels of ``gntk.gcn``, computed by neural-tangents.
 
-    Args:
-        propagation: P as a dense matrix; need not be symmetric.
-        features: X.
-        network: depth, activation, scale and bias.
+    It costs n^3 a layer and takes dense matrices P and X.
 
     Raises:
         ImportError: neural-tangents is not installed.
-        ValueError: no feature, an untrained layer, an activation without a layer in
-            ``stax``, or numbers out of range.
+        ValueError: as ``stax_network``, or numbers out of range.
         TypeError: not a ``Network``.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
@@ -114,34 +110,28 @@ def peak_bytes(num_nodes: int, num_features: int, *, itemsize: int) -> int:
 def stax_network(
     num_features: int, network: Network, *, width: int = 1, num_classes: int = 1
 ) -> StaxLayer:
-    """Return the GCN of ``gntk.gcn`` as a network of ``stax``.
+    """Return the GCN of ``gntk.gcn`` as (init_fn, apply_fn, kernel_fn) of ``stax``.
 
     Inputs have shape (1, n, d), and ``pattern`` is **P^T**, of shape (1, n, n), as
     ``Aggregate`` transposes it; ``kernel_fn`` takes a pair of patterns.
 
     Args:
         num_features: d; the first layer has no 1 / sqrt(d), unlike those of ``stax``.
-        network: depth, activation, scale and bias.
+        network: depth, activation of ``stax``, scale and bias; all layers trained.
         width: m of the hidden layers; the infinite kernels do not depend on it.
         num_classes: c, outputs; the infinite kernels do not depend on it.
 
-    Returns:
-        (init_fn, apply_fn, kernel_fn).
-
     Raises:
         ImportError: neural-tangents is not installed.
-        ValueError: a size below 1, an untrained layer, or an activation without a layer
-            in ``stax``.
+        ValueError: a size below 1, or another network.
 
     Source: Def. 4.1 (App. B.3), with a linear last layer.
     """
     stax = load().stax
     num_features = checks.count("num_features", num_features, 1)
     if not all(network.trained):
-        msg = (
-            "trained must be True for every layer in neural-tangents, got "
-            f"{network.trained}; gntk.gcn takes any flags"
-        )
+        got = f"got {network.trained}; gntk.gcn takes any flags"
+        msg = f"trained must be True for every layer in neural-tangents, {got}"
         raise ValueError(msg)
     nonlinearity = _stax_layer(network.activation)
     scale = network.activation.scale if network.scale is None else network.scale
@@ -160,15 +150,10 @@ def stax_network(
 
 
 def activation(layer: StaxLayer) -> Activation:
-    """Return the expectations of a nonlinearity of ``stax``, for a ``Network``.
+    """Return T, Td and c_σ = 1 / T(1, 1, 1) of an elementwise layer of ``stax``.
 
-    Differentiable as far as neural-tangents' own functions are.
-
-    Args:
-        layer: elementwise, such as ``load().stax.Gelu()``.
-
-    Returns:
-        T, Td, c_σ = 1 / T(1, 1, 1), and the layer.
+    A ``Network`` takes it, such as that of ``load().stax.Gelu()``. Differentiable as
+    far as neural-tangents' own functions are.
 
     Raises:
         ImportError: neural-tangents is not installed.
@@ -231,7 +216,7 @@ def _stax_layer(activation: Activation) -> StaxLayer:
 
 
 @contextlib.contextmanager
-def _temporary(
+def _add_temporarily(
     namespace: MutableMapping[str, Any], entries: dict[str, Any]
 ) -> Iterator[None]:
     """Add the entries that a namespace lacks, and remove them at the end."""

@@ -1,21 +1,21 @@
 r"""The node-level GNTK: covariance and tangent kernel of infinitely wide GNNs.
 
-Each layer of a network acts on a pair of n x n kernels, the covariance of its outputs
-at initialization (NNGP, K) and the tangent kernel of the parameters so far (NTK, N).
-Four pure steps build every architecture of the paper:
+Each layer acts on a pair of n x n kernels, the covariance of its outputs at
+initialization (NNGP, K) and the tangent kernel of the parameters so far (NTK, N). Four
+pure steps build every architecture of the paper:
 
     initialize   X                K = X X^T                  N = 0
     dense        Z W [+ b]        K <- K + β^2               N <- N + τ K
     transform    sqrt(c_σ) φ(Z)   K <- c_σ T(K)              N <- c_σ Td(K) o N
     propagate    P Z              K <- P K P^T               N <- P N P^T
 
-Weights are N(0, 1) over the root of the width, so the first dense layer has no
-1 / sqrt(d); τ is 1 where a layer is trained. ``concatenate`` and ``add`` join branches.
+Weights are N(0, 1) over the root of the width, so the first dense layer has no 1 /
+sqrt(d); τ is 1 where a layer is trained. ``concatenate`` and ``add`` join branches.
 With several outputs the kernels are K (x) I_c and N (x) I_c, which are never formed.
 
-Source: Def. 4.1 and App. B.3, where Θ̄ and Σ̄ are N and K before ``propagate``. The text
-there does not say that c_σ is 2, that the last layer has no activation and the first
-no 1 / sqrt(d); its two-layer theorem takes c_σ = 1.
+Source: Def. 4.1 and App. B.3, where Θ̄ and Σ̄ are N and K before ``propagate``. The
+text there does not say that c_σ is 2, that the last layer has no activation and the
+first no 1 / sqrt(d); its two-layer theorem takes c_σ = 1.
 """
 
 from collections.abc import Sequence
@@ -46,10 +46,7 @@ class Kernels(NamedTuple):
 
 
 def initialize(gram: Float[Array, "n m"]) -> Kernels:
-    """Return the kernels of the inputs, K = X X^T and N = 0.
-
-    Args:
-        gram: X X^T, from ``gram``; the identity for one-hot inputs.
+    """Return the kernels of the inputs, K = X X^T (``gntk.gram``) and N = 0.
 
     Raises:
         ValueError: not a matrix.
@@ -121,10 +118,8 @@ def transform(
     factor = jnp.asarray(activation.scale if scale is None else scale, nngp.dtype)
     variance = rows[:, None], columns[None, :]
     sides = (activations.snap_parallel(nngp, *variance), *variance)
-    return Kernels(
-        factor * activation.covariance(*sides),
-        factor * activation.derivative(*sides) * ntk,
-    )
+    derivative = activation.derivative(*sides)
+    return Kernels(factor * activation.covariance(*sides), factor * derivative * ntk)
 
 
 def propagate(
@@ -145,7 +140,7 @@ def propagate(
     """
     _check_kernels(kernels)
     columns = propagation if columns is None else columns
-    return Kernels(*(_both_sides(propagation, kernel, columns) for kernel in kernels))
+    return Kernels(*(_conjugate(propagation, kernel, columns) for kernel in kernels))
 
 
 def concatenate(branches: Sequence[Kernels]) -> Kernels:
@@ -153,8 +148,7 @@ def concatenate(branches: Sequence[Kernels]) -> Kernels:
 
     A dense layer after it divides by the root of the joint width.
     """
-    total = add(branches)
-    return Kernels(*(kernel / len(branches) for kernel in total))
+    return jax.tree.map(lambda kernel: kernel / len(branches), add(branches))
 
 
 def add(branches: Sequence[Kernels]) -> Kernels:
@@ -244,11 +238,10 @@ def gcn(propagation: LinearMap, gram: Float[Array, "n n"], network: Network) -> 
             kernels = dense(kernels, bias_std=network.bias_before, trained=trained)
             kernels = propagate(kernels, propagation)
         else:
-            kernels = (
-                propagate(kernels, propagation)
-                if layer > 0
-                else initialize(_both_sides(propagation, gram, propagation))  # N = 0
-            )
+            if layer > 0:
+                kernels = propagate(kernels, propagation)
+            else:  # N = 0
+                kernels = initialize(_conjugate(propagation, gram, propagation))
             kernels = dense(kernels, bias_std=network.bias_after, trained=trained)
     return kernels
 
@@ -262,16 +255,8 @@ def decoupled(
 ) -> Kernels:
     """Return the kernels of P^l MLP(X): APPNP with a PageRank P, SGC with depth 1.
 
-    Args:
-        propagation: V -> P V.
-        gram: X X^T of the inputs.
-        network: the MLP; a bias has no position in it, "before" and "after" are equal.
-        num_hops: l, the number of products with P.
-
-    Raises:
-        ValueError: negative hops, a gram matrix that is not square, or numbers out of
-            range.
-        TypeError: not a linear map, not a matrix, or not a ``Network``.
+    Arguments and errors are those of ``gcn``; l is ``num_hops``, at least 0. A bias has
+    no position in an MLP: "before" and "after" are equal.
 
     Source: Thm. 4.3 (App. B.5), without its restriction to one-hot inputs.
     """
@@ -295,7 +280,7 @@ def square_gram(gram: Any) -> Float[Array, "n n"]:
     return arrays.floating("gram", gram)
 
 
-def _both_sides(propagation: LinearMap, kernel: Array, columns: LinearMap) -> Array:
+def _conjugate(propagation: LinearMap, kernel: Array, columns: LinearMap) -> Array:
     """Return P K P^T, with another P of the columns."""
     checks.linear_map("the propagation", propagation)
     checks.linear_map("columns", columns)

@@ -26,13 +26,9 @@ class Estimate(NamedTuple):
 def trace(
     apply: LinearMap, size: int, key: Shaped[Array, "..."], *, num_probes: int = 30
 ) -> Estimate:
-    """Estimate tr K = E[z^T K z].
+    """Estimate tr K = E[z^T K z] of a map of n = ``size`` nodes, z of random signs.
 
-    Args:
-        apply: V -> K V.
-        size: n.
-        key: of the signs z.
-        num_probes: number of signs z, at least two; one product each.
+    Each of the ``num_probes`` signs, at least two, takes one product.
 
     Raises:
         ValueError: fewer than two probes, or no node.
@@ -79,10 +75,8 @@ def alignment(
     checks.linear_map("apply", apply)
     phi = arrays.floating("phi", phi)
     if phi.ndim != 2:
-        msg = (
-            f"phi must be a matrix (n, r), got shape {phi.shape}; "
-            "jax.nn.one_hot(labels, c) makes one of labels"
-        )
+        fix = "jax.nn.one_hot(labels, c) makes one of labels"
+        msg = f"phi must be a matrix (n, r), got shape {phi.shape}; {fix}"
         raise ValueError(msg)
 
     def center(v: Array) -> Array:

@@ -6,14 +6,12 @@ A layer Z = U W + b has gradients U_a B_a^T, so its share of Θ is, over nodes a
 
 with B_i = d f_i / dZ. Without propagation B_i[a] vanishes but for a = i, and the share
 is the entrywise product of two Gram matrices: forward, of the inputs U, and backward,
-of the slopes B. With it, each hop puts A on both sides, and below a nonlinearity the
-slopes of different hidden units no longer share a Gram matrix. A layer two hops below
-the output costs two sparse products of an n x n matrix per hidden unit. Three hops
-below, it costs them per pair of units, which no longer pays. So GCNs have at most three
-layers here. MLPs, and networks that propagate only after an MLP, may have any number.
+of the slopes B. With it, each hop puts A on both sides. Two hops below the output, the
+slopes of hidden units share no Gram matrix, and a layer costs two products of an n x n
+matrix per unit; three hops below, per pair of units, so GCNs have at most three layers.
 
-Outputs are reduced as in ``empirical``: "full" (n, c, n, c), "trace", "sum",
-"pseudo". All functions are differentiable, also in the entries of A.
+Outputs are reduced as in ``empirical``. All functions are differentiable, also in the
+entries of A.
 
 Source: Eq. 5; App. C.3 and D.2.
 """
@@ -48,9 +46,7 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 def gram(x: Any, matrix: LinearMap | None = None) -> Float[Array, "n n"]:
     """Return (A X)(A X)^T, for the kernels of many weights on one graph.
 
-    Args:
-        x: dense, or sparse from ``sparse.prepare``.
-        matrix: A; the identity by default.
+    X is dense, or sparse from ``sparse.prepare``; A is the identity by default.
 
     Raises:
         TypeError: inputs that are not real numbers, or not a linear map.
@@ -97,7 +93,7 @@ def mlp(
             ]
             return sum(shares[1:], start=shares[0])
 
-        return _two_sided(columns, x.shape[0], propagate, block_size)
+        return _propagate_both(columns, x.shape[0], propagate, block_size)
 
     return _reduce(entry, layers, reduce)
 
@@ -118,26 +114,16 @@ def gcn(
 
         Θ = A [(w_1² U U^T + β_1²) o (B B^T)] A^T + w_2² V V^T + β_2².
 
-    Args:
-        layers: from ``gnn.layers`` of a GCN, or of an SGC with its A^K as ``matrix``.
-        x: inputs, dense, or sparse from ``sparse.prepare``.
-        matrix: A, perhaps not symmetric.
-        reduce: "full", "trace", "sum" or "pseudo".
-        gram: ``gram(x, matrix)``, precomputed.
-        activation_fn: between the layers, as in the network.
-        block_size: columns of n numbers at a time.
+    Arguments are those of ``mlp``, but for ``matrix``, A or A^K for SGC, perhaps not
+    symmetric, and ``gram(x, matrix)``.
 
     Raises:
-        ValueError: an unknown reduction, no layer, or more than three, or inputs of
-            another width.
-        TypeError: layers, inputs, map or activation of another type.
+        ValueError: as ``mlp``, or more than three layers.
     """
     _check(layers, x, activation_fn, reduce)
     if len(layers) > DEEPEST:
-        msg = (
-            f"a GCN must have at most {DEEPEST} layers for its structured kernel, got "
-            f"{len(layers)}; see empirical.ntk"
-        )
+        most = f"at most {DEEPEST} layers for its structured kernel"
+        msg = f"a GCN must have {most}, got {len(layers)}; see empirical.ntk"
         raise ValueError(msg)
     inputs, slopes = _forward(layers, x, matrix, activation_fn, gram)
     sides = _backward(layers, slopes, reduce)
@@ -152,7 +138,7 @@ def gcn(
             b = _covectors(layers[2], reduce)
             for layer, slope in ((layers[2], slopes[1][:, None]), (layers[1], 1)):
                 b = slope * jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
-            v = _of_class(b, pair[0]), _of_class(b, pair[1])
+            v = _select_class(b, pair[0]), _select_class(b, pair[1])
             first = _input_gram(layers[0], inputs[0], None)
             deeper = _sum_over_units(first, slopes[0], v, matrix)
 
@@ -163,7 +149,7 @@ def gcn(
                 return share
             return share + (deeper if nodes is None else deeper[nodes]).T
 
-        return last + _two_sided(columns, x.shape[0], matrix, block_size)
+        return last + _propagate_both(columns, x.shape[0], matrix, block_size)
 
     return _reduce(entry, layers, reduce)
 
@@ -179,20 +165,14 @@ def peak_bytes(
     num_classes: int = 0,
     itemsize: int,
 ) -> int:
-    """Return the peak of the kernel of a GCN and of its alignments.
-
-    It counts ``num_targets`` kernels A^{2L} and ``num_grams`` Gram matrices of the
-    inputs.
-    """
+    """Return the peak of a GCN's kernel, beside all A^{2L} and Gram matrices."""
     working = {1: 4, 2: 5}.get(depth, 9)
     squares = (working + num_targets + num_grams) * num_nodes**2
     columns = 2 * num_features + 2 * (depth - 1) * width + 6 * num_classes
     return (squares + num_nodes * columns) * itemsize + memory.RUNTIME
 
 
-def _check(
-    layers: Sequence[Layer], x: Any, activation_fn: ActivationFn, reduce: str
-) -> None:
+def _check(layers: Any, x: Any, activation_fn: ActivationFn, reduce: str) -> None:
     """Validate a network and its inputs."""
     checks.one_of("reduce", reduce, REDUCTIONS)
     checks.function("activation_fn", activation_fn, "such as jax.nn.relu")
@@ -230,11 +210,7 @@ class _Gram(NamedTuple):
 
 
 def _forward(
-    layers: Sequence[Layer],
-    x: Any,
-    matrix: LinearMap | None,
-    activation_fn: ActivationFn,
-    gram: Array | None,
+    layers: Sequence[Layer], x: Any, matrix: Any, activation_fn: ActivationFn, gram: Any
 ) -> tuple[list[Any], list[Array]]:
     """Return the inputs U of each layer, and φ' of the outputs of each hidden layer."""
     if gram is None:
@@ -267,9 +243,8 @@ def _backward(
     """
     b = _covectors(layers[-1], reduce)
     sides = [(b, b)]
-    for number, (layer, slope) in enumerate(
-        zip(layers[:0:-1], slopes[::-1], strict=True)
-    ):
+    above = zip(layers[:0:-1], slopes[::-1], strict=True)
+    for number, (layer, slope) in enumerate(above):
         pulled = jnp.matmul(b, layer.weights.T, precision=_HIGHEST)
         b = slope[:, None] * pulled
         both = b, b
@@ -304,7 +279,7 @@ def _input_gram(layer: Layer, u: Any, nodes: _Nodes) -> Array:
 
 def _slope_gram(sides: tuple[Array, Array], nodes: _Nodes, pair: _Pair) -> Array:
     """Return <B_i, B_j> at (j, i), summed over covectors or of a pair of them."""
-    left, right = (_of_class(b, k) for b, k in zip(sides, pair, strict=True))
+    left, right = (_select_class(b, k) for b, k in zip(sides, pair, strict=True))
     if len(left) == 1:  # of the last layer, the same for all nodes
         return jnp.sum(left * right)
     left, right = (b.reshape(len(b), -1) for b in (left, right))
@@ -312,7 +287,7 @@ def _slope_gram(sides: tuple[Array, Array], nodes: _Nodes, pair: _Pair) -> Array
     return jnp.matmul(right, left.T, precision=_HIGHEST)
 
 
-def _of_class(b: Array, k: Any) -> Array:
+def _select_class(b: Array, k: Any) -> Array:
     return b if k is None else b[:, k][:, None]
 
 
@@ -335,7 +310,7 @@ def _sum_over_units(
     return jax.lax.scan(add, jnp.zeros_like(gram), units)[0]
 
 
-def _two_sided(
+def _propagate_both(
     columns: Callable[[_Nodes], Array], n: int, send: LinearMap | None, block_size: int
 ) -> Array:
     """Return P K P^T from columns of K^T, all of them or some at a time."""
@@ -367,9 +342,7 @@ def _transpose(x: Array) -> Array:
     return jax.lax.fori_loop(0, -(-n // width), strip, empty)
 
 
-def _reduce(
-    entry: Callable[[_Pair], Array], layers: Sequence[Layer], reduce: str
-) -> Array:
+def _reduce(entry: Callable[[_Pair], Array], layers: Any, reduce: str) -> Array:
     c = layers[-1].weights.shape[1]
     if reduce == "full":
         pairs = jnp.divmod(jnp.arange(c * c), c)
