@@ -109,11 +109,7 @@ _DISTANCE_TERMS: dict[GramFn, Callable[[jax.Array], jax.Array]] = {
 
 
 def gamma_from_bandwidth(bandwidth: float) -> float:
-    """Return γ = 1 / (2 σ^2) of the Gaussian kernel with bandwidth σ.
-
-    Raises:
-        ValueError: σ or γ is not positive and finite.
-    """
+    """Return γ = 1 / (2 σ^2) of a bandwidth σ; both must be positive and finite."""
     checks.positive("bandwidth", bandwidth)
     with np.errstate(over="ignore", divide="ignore"):
         gamma = float(1 / (2 * np.float64(bandwidth) ** 2))
@@ -215,11 +211,10 @@ def matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
 def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
     """Return Dk^-1/2 Kg Dk^-1/2 of a kernel built with ``normalized=False``.
 
-    The same as ``matrix`` of a normalized one, at half the cost: Kg is evaluated once.
+    ``matrix`` of a normalized kernel is the same at twice the cost.
 
     Raises:
         ValueError: the kernel is normalized already, or a row sum is not positive.
-        TypeError: not a ``FeatureKernel``.
     """
     checks.instance("kernel", kernel, FeatureKernel, "features.build makes one")
     if np.any(np.asarray(kernel.scale) != 1):

@@ -21,8 +21,7 @@ def normalize_rows(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_arra
     whose minimum is zero stay sparse.
 
     Raises:
-        ValueError: not a matrix, not finite, or with a row sum too large for its type.
-        TypeError: not real numbers.
+        ValueError: a row sum too large for its type, or as ``validate``.
     """
     x = validate(features)
     has_zero = scipy.sparse.issparse(x) and x.nnz < np.prod(x.shape)

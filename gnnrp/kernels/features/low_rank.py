@@ -1,7 +1,7 @@
 """Feature kernels without an n x n array: over distinct rows, or as K ~ Φ Φ^T.
 
-All three are linear maps for ``similarity.Sandwich``, normalized as in ``features``:
-Dk^-1/2 Kg Dk^-1/2, Dk the row sums of Kg or of its approximation.
+They are linear maps, normalized as in ``features.build`` by the row sums of Kg or of
+its approximation.
 """
 
 import dataclasses

@@ -212,10 +212,6 @@ ACTIVATIONS = {
 
 
 def by_name(name: str) -> Activation:
-    """Return the activation of that name; "leaky_relu" has slope 0.01.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """Return the activation of that name; "leaky_relu" has slope 0.01."""
     checks.one_of("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]

@@ -13,6 +13,7 @@ four to five arrays of n x n / p.
 Source: Def. 4.1 (App. B.3), with a linear last layer; the same numbers as ``gntk.gcn``.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -93,7 +94,11 @@ def layer(
 
     kernels = _sweep(multiply_left, kernels, axis=1, width=width, ntk_only=ntk_only)
     if axis is not None:
-        kernels = _columns_to_rows(kernels, axis)
+        # The columns of each device become as many rows.
+        exchange = functools.partial(
+            jax.lax.all_to_all, axis_name=axis, split_axis=0, concat_axis=1, tiled=True
+        )
+        kernels = jax.tree.map(exchange, kernels)
     kernels = _sweep(multiply_right, kernels, axis=0, width=width, ntk_only=ntk_only)
     # Symmetric: columns again.
     return kernels if axis is None else jax.tree.map(jnp.transpose, kernels)
@@ -177,13 +182,6 @@ def _sweep(
     )
     rest = size % width
     return write(size - rest, rest, kernels) if rest else kernels
-
-
-def _columns_to_rows(kernels: Kernels, axis: str) -> Kernels:
-    """Exchange the columns that each device holds for as many rows."""
-    return jax.tree.map(
-        lambda kernel: jax.lax.all_to_all(kernel, axis, 0, 1, tiled=True), kernels
-    )
 
 
 def _on_mesh(

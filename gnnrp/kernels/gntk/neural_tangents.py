@@ -46,11 +46,7 @@ _LOADING = threading.Lock()
 
 @functools.cache
 def load() -> types.ModuleType:
-    """Return neural_tangents, imported without TensorFlow; jax stays unchanged.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Return neural_tangents, imported without TensorFlow; jax stays unchanged."""
     for name in ("neural_tangents", "frozendict"):
         if importlib.util.find_spec(name) is None:
             msg = f"this needs {name}, which is not installed: {INSTALL}"

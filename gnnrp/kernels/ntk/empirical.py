@@ -106,9 +106,6 @@ def ntk(
 def over_nodes(full: Float[Array, "k c j c"]) -> Float[Array, "c c"]:
     """Return the mean of the full kernel over all pairs of nodes: class by class.
 
-    Raises:
-        ValueError: not the full kernel.
-
     Source: the paper's figure of NTK blocks.
     """
     _check_full(full)
@@ -119,9 +116,6 @@ def over_classes(full: Float[Array, "k c j c"]) -> Float[Array, "k j"]:
     """Return the mean of the full kernel over all pairs of classes: node by node.
 
     It is "sum" over c^2, and not the "trace".
-
-    Raises:
-        ValueError: not the full kernel.
 
     Source: the paper's figure of NTK blocks.
     """
