@@ -117,12 +117,7 @@ def by_name(name: str) -> Callable:
 def _validate(
     scores: Any, targets: Any, mask: Any
 ) -> tuple[Float[Array, "n c"], Bool[Array, " n"]]:
-    """Return scores as floats, and the mask, after checking shapes and types.
-
-    Raises:
-        ValueError: shapes that do not fit.
-        TypeError: a mask that is not boolean.
-    """
+    """Return scores as floats, and the mask, after checking shapes and types."""
     scores = arrays.real("scores", scores)
     checks.no_masked_entries("targets", targets)
     if scores.ndim != 2 or not scores.shape[1] or jnp.shape(targets) != scores.shape:

@@ -16,20 +16,7 @@ _SCALARS = (int, float, bool, str, type(None))
 def encode(
     labels: Any, classes: np.ndarray | None = None
 ) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """Return the classes, sorted, and the code of each node.
-
-    Args:
-        labels: (n,) or (n, 1), of one type; -1, None, NaN and masked are missing.
-        classes: to encode; by default, all that occur.
-
-    Returns:
-        The classes, (c,), and the codes, (n,): -1 without a label, c for other classes.
-
-    Raises:
-        ValueError: several labels per node; labels that cannot be sorted; missing
-            labels converted to strings.
-        TypeError: a dict.
-    """
+    """Return the classes, sorted, and the code of each node."""
     if isinstance(labels, Mapping):
         msg = (
             "labels must be a list in the order of the graph's nodes, got a dict; "
@@ -56,12 +43,7 @@ def encode(
 
 
 def _read(labels: Any) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
-    """Return labels as an array of scalars, (n,), and the mask of the visible ones.
-
-    Raises:
-        ValueError: several labels per node.
-        TypeError: a sparse tensor.
-    """
+    """Return labels as an array of scalars, (n,), and the mask of the visible ones."""
     visible = np.array(True)
     if isinstance(labels, np.ma.MaskedArray):
         labels, visible = labels.data, ~np.ma.getmaskarray(labels)
@@ -80,11 +62,7 @@ def _read(labels: Any) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
 
 
 def _scalar(label: Any) -> Any:
-    """Return a label as a scalar, from a list or an array of size one.
-
-    Raises:
-        ValueError: another size.
-    """
+    """Return a label as a scalar, from a list or an array of size one."""
     if type(label) in _SCALARS or isinstance(label, np.generic | np.ma.MaskedArray):
         return label
     if isinstance(label, list | tuple):
@@ -115,11 +93,7 @@ def _refuse_shape(shape: tuple[Any, ...]) -> NoReturn:
 
 
 def _present(values: np.ndarray) -> Bool[np.ndarray, " n"]:
-    """Return the mask of the labels that are not missing.
-
-    Raises:
-        ValueError: a missing label converted to a string.
-    """
+    """Return the mask of the labels that are not missing."""
     if values.dtype.kind in "OUT":
         words = {value for value in values if isinstance(value, str)}
         for word in _MISSING_WORDS:

@@ -35,12 +35,7 @@ def relative_rounding(dtype: np.dtype) -> float:
 
 
 def check(edges: EdgeList, *, signed: bool) -> None:
-    """Refuse node ids and weights that make no adjacency.
-
-    Raises:
-        ValueError: node ids out of range; weights that are not finite, or negative
-            unless ``signed``.
-    """
+    """Refuse node ids and weights that make no adjacency."""
     num_nodes, weights = edges.num_nodes, edges.weights
     checks.at_least("num_nodes", num_nodes, 0)
     checks.int32_indexable(num_nodes, len(edges.senders))
@@ -83,9 +78,6 @@ def unique(
 
     Unless ``directed``, an edge and its reverse are one edge, returned once with
     row <= column.
-
-    Raises:
-        ValueError: weighted duplicates without a rule in ``duplicates``.
     """
     low, high = edges.receivers, edges.senders
     if not directed:
@@ -106,11 +98,7 @@ def unique(
 def _combine(
     keys: np.ndarray, edges: EdgeList, forward: np.ndarray, duplicates: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct keys and one weight for each.
-
-    Raises:
-        ValueError: an edge is stored more than once and ``duplicates`` is None.
-    """
+    """Return the distinct keys and one weight for each."""
     weights: np.ndarray = np.asarray(edges.weights)
     order = np.argsort(keys, kind="stable")
     keys, weights, forward = keys[order], weights[order], forward[order]

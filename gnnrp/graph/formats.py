@@ -39,20 +39,7 @@ class GraphData(NamedTuple):
 
 
 def read(graph: Any, weights: Any = None) -> GraphData:
-    """Return the edges of a graph and the arrays that it holds.
-
-    Args:
-        graph: edges as in ``graph.raw_adjacency``, with the ``nodes`` of a
-            ``GraphsTuple`` as features; PyG's ``Data``, with x, y, edge_weight,
-            train_mask and val_mask; OGB's dict, with node_feat; or OGB's pair of a dict
-            and the labels.
-        weights: of the edges, in place of those of the graph. Without them, unused
-            numbers per edge under another name raise a warning.
-
-    Raises:
-        ValueError: an object without its edges.
-        TypeError: a ``Dataset`` of this package, or a graph of several node types.
-    """
+    """Return the edges of a graph and the arrays that it holds."""
     if isinstance(graph, GraphData):
         return graph
     if hasattr(graph, "edges") and hasattr(graph, "splits"):
@@ -80,11 +67,7 @@ def read(graph: Any, weights: Any = None) -> GraphData:
 
 
 def _from_fields(graph: Any, weights: Any) -> GraphData:
-    """Return the fields of OGB's dict or of PyG's ``Data``.
-
-    Raises:
-        ValueError: no edges.
-    """
+    """Return the fields of OGB's dict or of PyG's ``Data``."""
     if isinstance(graph, Mapping):
         fields = ("edge_index", "num_nodes", "node_feat")
         edges, num_nodes, features = map(graph.get, fields)
@@ -114,17 +97,7 @@ def replace_arrays(data: GraphData, **arrays: Any) -> GraphData:
 
 
 def edge_list(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
-    """Return edges of any accepted type as one list.
-
-    Args:
-        edges: see ``graph.raw_adjacency``, as are ``num_nodes`` and ``weights``.
-        num_nodes: n.
-        weights: of the edges.
-
-    Raises:
-        ValueError: a shape that does not fit, or masked entries.
-        TypeError: edges or weights of an unknown type.
-    """
+    """Return edges of any accepted type as one list."""
     if num_nodes is not None:  # too many are refused later, with a remedy
         num_nodes = checks.count("num_nodes", num_nodes, 0, sys.maxsize)
     if scipy.sparse.issparse(edges):
@@ -152,13 +125,7 @@ def _is_networkx(graph: Any) -> bool:
 
 
 def _warn_unused(arrays: Mapping[str, Any], num_edges: int, remedy: str) -> None:
-    """Warn of the first array that holds weights: numbers of shape (e,) or (e, 1).
-
-    Args:
-        arrays: name -> value of any type. Arrays of ones are no weights.
-        num_edges: e.
-        remedy: how to use them.
-    """
+    """Warn of the first array that holds weights: numbers of shape (e,) or (e, 1)."""
     for name, values in arrays.items():
         if values is None or np.shape(values) not in {(num_edges,), (num_edges, 1)}:
             continue

@@ -11,11 +11,7 @@ from gnnrp.runtime import checks
 
 
 def num_nodes(data: GraphData, num_labels: int) -> int:
-    """Return n, the number of labels.
-
-    Raises:
-        ValueError: not one label per node of the graph, or an edge beyond the labels.
-    """
+    """Return n, the number of labels."""
     if data.num_nodes is not None and num_labels != data.num_nodes:
         msg = (
             f"there must be a label for each of {data.num_nodes} nodes, "
@@ -35,18 +31,7 @@ def num_nodes(data: GraphData, num_labels: int) -> int:
 
 
 def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
-    """Return node ids from a boolean mask or from node ids.
-
-    Args:
-        name: of the argument, for messages.
-        nodes: mask (n,), or ids in any order; None for all nodes.
-        num_nodes: n.
-
-    Raises:
-        ValueError: a shape or an id that does not fit; a mask of zeros and ones; masked
-            entries.
-        TypeError: neither boolean nor integer.
-    """
+    """Return node ids from a boolean mask or from node ids."""
     if nodes is None:
         return np.arange(num_nodes)
     checks.no_masked_entries(name, nodes)
@@ -89,18 +74,7 @@ def labeled_mask(
     classes: np.ndarray,
     used: Bool[np.ndarray, " n"],
 ) -> tuple[Int[np.ndarray, " q"], Int[np.ndarray, " q"]]:
-    """Return the nodes to score, and the codes of their labels.
-
-    Args:
-        nodes: mask (n,) or ids; None for all labeled nodes that are not ``used``.
-        labels: of all nodes, or of ``nodes`` if these are ids; None for ``codes``.
-        codes: of the labels of the fit.
-        classes: of the fit.
-        used: nodes of the fit.
-
-    Raises:
-        ValueError: no node, a node without a label, or another number of labels.
-    """
+    """Return the nodes to score, and the codes of their labels."""
     index = indices("nodes", nodes, len(codes))
     result = codes[index]
     if labels is not None:

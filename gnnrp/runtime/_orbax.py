@@ -31,13 +31,7 @@ def manager(ocp: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def read_errors(path: Path) -> Iterator[None]:
-    """Turn every error of a damaged checkpoint into one sentence.
-
-    Raises:
-        ValueError: the checkpoint is damaged.
-        MemoryError: too little memory; the checkpoint may be intact.
-        PermissionError: no permission to read; the checkpoint may be intact.
-    """
+    """Turn every error of a damaged checkpoint into one sentence."""
     try:
         yield
     except (MemoryError, PermissionError):
@@ -75,11 +69,7 @@ def leftovers(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def write_errors(folder: Path, t: int) -> Iterator[None]:
-    """Turn orbax's errors of writing into one sentence.
-
-    Raises:
-        OSError: the disk is full, or cannot be written any more.
-    """
+    """Turn orbax's errors of writing into one sentence."""
     try:
         yield
     except Exception as error:

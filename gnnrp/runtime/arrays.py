@@ -19,11 +19,7 @@ _ROWS = 1024  # of a block that is compared with its transpose
 
 
 def real(name: str, values: Any) -> Array:
-    """Return an array of real numbers.
-
-    Raises:
-        TypeError: complex numbers, keys, or not numbers.
-    """
+    """Return an array of real numbers."""
     if not isinstance(values, jax.Array):
         return jnp.asarray(checks.reals(name, values))
     if jnp.iscomplexobj(values) or jnp.issubdtype(values.dtype, jax.dtypes.extended):
@@ -33,23 +29,14 @@ def real(name: str, values: Any) -> Array:
 
 
 def floating(name: str, values: Any) -> Array:
-    """Return an array of floats; whole numbers become JAX's default ones.
-
-    Raises:
-        TypeError: complex numbers, keys, or not numbers.
-    """
+    """Return an array of floats; whole numbers become JAX's default ones."""
     array = real(name, values)
     is_float = jnp.issubdtype(array.dtype, jnp.floating)
     return array if is_float else array.astype(jnp.zeros(0).dtype)
 
 
 def node_ids(name: str, nodes: Any, num_nodes: int) -> Array:
-    """Return node ids as indices; None selects all nodes.
-
-    Raises:
-        ValueError: not a list of nodes from 0 to n - 1; traced ids may be any.
-        TypeError: not real numbers.
-    """
+    """Return node ids as indices; None selects all nodes."""
     if nodes is None:
         return jnp.arange(num_nodes)
     if not isinstance(nodes, Tracer):  # int32 would wrap ids that are far too large
@@ -60,11 +47,7 @@ def node_ids(name: str, nodes: Any, num_nodes: int) -> Array:
 
 
 def one_key(key: Any) -> None:
-    """Refuse an argument that is not a single key of JAX's random numbers.
-
-    Raises:
-        TypeError: it is not.
-    """
+    """Refuse an argument that is not a single key of JAX's random numbers."""
     dtype = getattr(key, "dtype", None)
     new = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     single = getattr(key, "shape", None) in ([()] if new else [(2,), (4,)])
@@ -75,12 +58,7 @@ def one_key(key: Any) -> None:
 
 
 def sparse_matrix(adjacency: Any) -> None:
-    """Refuse an adjacency that is not a sparse matrix.
-
-    Raises:
-        ValueError: a sparse array that is not a matrix.
-        TypeError: not sparse.
-    """
+    """Refuse an adjacency that is not a sparse matrix."""
     if not (isinstance(adjacency, BCOO) or scipy.sparse.issparse(adjacency)):
         msg = (
             f"adjacency must be a BCOO or a scipy sparse matrix, got "
@@ -94,18 +72,13 @@ def sparse_matrix(adjacency: Any) -> None:
 
 
 def entries(data: np.ndarray) -> np.ndarray:
-    """Return entries of a sparse matrix in a type that SciPy sums without overflow.
-
-    Booleans stay: SciPy combines them by "or".
-
-    Raises:
-        TypeError: complex numbers.
-    """
+    """Return entries of a sparse matrix in a type that SciPy sums without overflow."""
     if np.issubdtype(data.dtype, np.complexfloating):
         msg = f"the entries must be real, got {data.dtype}"
         raise TypeError(msg)
     if jnp.issubdtype(data.dtype, jnp.floating):
         return data.astype(np.float32) if data.itemsize < 4 else data
+    # Booleans stay: SciPy combines them by "or".
     return data if data.dtype == bool else data.astype(np.float64)
 
 
@@ -114,10 +87,6 @@ def asymmetric_pair(matrix: Float[Any, "n n"], eps: float) -> tuple[int, int] | 
 
     M_ij and M_ji may differ by 1,000 ε sqrt(r_i r_j), r_i the largest entry of row and
     column i: the limit depends on the two nodes only, neither on n nor on M elsewhere.
-
-    Args:
-        matrix: M, compared on the host, a block of rows at a time; NaN differs.
-        eps: ε.
     """
     M = np.asarray(matrix)
     starts = range(0, len(M), _ROWS)

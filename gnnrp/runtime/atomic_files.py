@@ -37,11 +37,7 @@ def obstacle(folder: Path) -> OSError | None:
 
 
 def try_folder(folder: Path) -> None:
-    """Refuse a folder in which nothing can be written.
-
-    Raises:
-        OSError: a file in place of the folder, no permission, no room.
-    """
+    """Refuse a folder in which nothing can be written."""
     if error := obstacle(folder):
         with write_errors(folder):
             raise error
@@ -51,9 +47,6 @@ def write(path: Path, content: bytes | memoryview) -> None:
     """Write a file completely or not at all.
 
     It is written to a temporary file in its folder, which is then renamed.
-
-    Raises:
-        OSError: it cannot be written.
     """
     # In the same folder, since no other file system can be renamed from. Without the
     # file's own name, which may be as long as the system allows.
@@ -77,11 +70,7 @@ def is_half(name: str) -> bool:
 
 @contextlib.contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Turn an error of writing into one sentence that names the file or folder.
-
-    Raises:
-        OSError: with the class and number of the original error.
-    """
+    """Turn an error of writing into one sentence that names the file or folder."""
     try:
         yield
     except OSError as error:
@@ -99,11 +88,7 @@ class DamagedError(ValueError):
 
 
 def refuse(reason: str) -> NoReturn:
-    """Refuse a damaged file or folder.
-
-    Raises:
-        DamagedError: always.
-    """
+    """Refuse a damaged file or folder."""
     raise DamagedError(reason)
 
 
@@ -112,13 +97,6 @@ def seal(folder: Path, **known: Any) -> None:
 
     The seal is a SHA-256 of the manifest. It detects accidents, and files that come
     from another folder. It is not a signature: anyone can seal changed files.
-
-    Args:
-        folder: of the files.
-        known: further entries of the manifest, plain JSON.
-
-    Raises:
-        OSError: it cannot be written.
     """
     files = {  # before the manifest is added
         name: None if size is None else [size, _sha256(folder / name)]
@@ -130,17 +108,7 @@ def seal(folder: Path, **known: Any) -> None:
 
 
 def unseal(folder: Path, **expected: Any) -> dict[str, Any]:
-    """Return the manifest of a folder that has not changed since ``seal``.
-
-    Args:
-        folder: of the manifest and the files that it lists, and no others.
-        expected: entries that the manifest must have.
-
-    Raises:
-        OSError: a file cannot be read.
-        DamagedError: a file is missing, new or changed; a symbolic link or another
-            special file; a manifest that is missing, changed or of another place.
-    """
+    """Return the manifest of a folder that has not changed since ``seal``."""
     tree = _tree(folder)
     size = tree.pop(_MANIFEST, None)
     if size is None:
@@ -169,12 +137,7 @@ def seal_of(manifest: Any) -> str:
 
 
 def _tree(folder: Path) -> dict[str, int | None]:
-    """Return the size of each file below a folder, None for folders; follow no link.
-
-    Raises:
-        OSError: a folder cannot be read.
-        DamagedError: a special file.
-    """
+    """Return the size of each file below a folder, None for folders; follow no link."""
     if not stat.S_ISDIR(folder.lstat().st_mode):
         refuse("it is not a folder")
 

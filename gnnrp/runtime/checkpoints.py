@@ -52,16 +52,7 @@ class Journal:
         path: Path | None,
         find_fault: Callable[[int, list[Any], Any], str | None] = lambda *_: None,
     ) -> None:
-        """Start without rows.
-
-        Args:
-            path: of the file, if there is one.
-            find_fault: returns the fault of the rows, or None, from step, rows and
-                state of a checkpoint.
-
-        Raises:
-            IsADirectoryError: there is a folder at the path.
-        """
+        """Start without rows."""
         if path is not None and path.is_dir():
             msg = f"{str(path)!r} is a folder, and rows are saved there; remove it"
             raise IsADirectoryError(msg)
@@ -70,19 +61,11 @@ class Journal:
         self._path = path
 
     def append(self, row: Any) -> None:
-        """Add a row.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Add a row."""
         self.restore([*self.rows, row])
 
     def restore(self, rows: list[Any]) -> None:
-        """Replace the rows by those of a checkpoint.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Replace the rows by those of a checkpoint."""
         self.rows = rows
         if self._path is not None:
             lines = "".join(f"{_finite_json(row)}\n" for row in rows)
@@ -117,19 +100,7 @@ class Keeper:
         seconds: float = SECONDS,
         journal: Journal | None = None,
     ) -> None:
-        """Make the folder.
-
-        Args:
-            folder: of the checkpoints; None: there are none.
-            settings: plain JSON that a checkpoint must agree with.
-            seconds: between two checkpoints; at least fifty times what writing takes.
-            journal: saved with each checkpoint, and restored with the last one.
-
-        Raises:
-            OSError: it cannot be made or written.
-            ValueError: negative seconds.
-            TypeError: settings that are not JSON.
-        """
+        """Make the folder."""
         checks.at_least("checkpoint_seconds", seconds, 0)
         self._folder = None if folder is None else Path(folder)
         self._settings, self._seconds = settings, seconds
@@ -141,22 +112,14 @@ class Keeper:
             prepare(self._folder)
 
     def __enter__(self) -> "Keeper":
-        """Lock the folder, and delay Ctrl-C to the next state.
-
-        Raises:
-            OSError: another run uses the folder.
-        """
+        """Lock the folder, and delay Ctrl-C to the next state."""
         if self._folder is not None:
             _lock(self._folder, self._lock)
             self._held.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Unlock the folder, and restore the handling of Ctrl-C.
-
-        Raises:
-            KeyboardInterrupt: on Ctrl-C after the last state.
-        """
+        """Unlock the folder, and restore the handling of Ctrl-C."""
         interrupted = self._folder is not None and interrupts.pending()
         self._held.release()
         self._lock.close()
@@ -169,16 +132,7 @@ class Keeper:
         find_fault: Callable[[int, Any], str | None] = lambda *_: None,
         most: int | None = None,
     ) -> Any:
-        """Return the state of the last checkpoint, or None.
-
-        Args:
-            like: returns a state of the same shapes and types from the number t.
-            find_fault: returns the fault of a state, or None, from t and the state.
-            most: largest t of the run, if there is one.
-
-        Raises:
-            ValueError: the checkpoint has other settings, or is damaged.
-        """
+        """Return the state of the last checkpoint, or None."""
         if self._folder is None:
             return None
         zeros = np.zeros(32, np.uint8)
@@ -202,12 +156,7 @@ class Keeper:
         return state
 
     def save_if_due(self, t: int, make: Callable[[], Any]) -> None:
-        """Save a state if one is due; its number t grows from state to state.
-
-        Raises:
-            KeyboardInterrupt: on Ctrl-C, after saving the state.
-            OSError: the state cannot be written.
-        """
+        """Save a state if one is due; its number t grows from state to state."""
         if self._folder is None:
             return
         waited = time.monotonic() - self._last
@@ -219,11 +168,7 @@ class Keeper:
             raise KeyboardInterrupt(self._message())
 
     def save(self, t: int, make: Callable[[], Any]) -> None:
-        """Save a state, whether one is due or not, unless it is saved already.
-
-        Raises:
-            OSError: the state cannot be written.
-        """
+        """Save a state, whether one is due or not, unless it is saved already."""
         if self._folder is None or t <= self._saved:
             return
         began, rows = time.monotonic(), self._journal.rows
@@ -238,11 +183,7 @@ class Keeper:
 
 
 def prepare(folder: Path) -> None:
-    """Make a folder, and check that it can be written.
-
-    Raises:
-        OSError: it cannot be made or written.
-    """
+    """Make a folder, and check that it can be written."""
     atomic_files.try_folder(folder)
     with atomic_files.write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -282,14 +223,7 @@ def latest(folder: Path) -> int | None:
 def bind(
     t: int, state: Any, settings: dict[str, Any], rows: list[Any] | None = None
 ) -> Bound:
-    """Return a state with the digest of its leaves, number, settings and rows.
-
-    Args:
-        t: number of the state.
-        state: a pytree of arrays.
-        settings: plain JSON.
-        rows: of a journal, plain JSON too.
-    """
+    """Return a state with the digest of its leaves, number, settings and rows."""
     leaves = [_describe(leaf) for leaf in _orbax.leaves_by_index(state).values()]
     # As JSON is read again, with strings as keys.
     contents = json.loads(json.dumps([t, settings, rows or [], leaves]))
@@ -304,18 +238,7 @@ def save(
     settings: dict[str, Any],
     rows: list[Any] | None = None,
 ) -> None:
-    """Write a state; it gets its number once it is complete.
-
-    Args:
-        folder: made if necessary.
-        t: number of the state.
-        state: a pytree of arrays; ``Keeper`` resumes one from ``bind``.
-        settings: plain JSON, stored with it.
-        rows: of a journal, plain JSON too.
-
-    Raises:
-        OSError: it cannot be written; earlier ones stay.
-    """
+    """Write a state; it gets its number once it is complete."""
     import orbax.checkpoint as ocp
 
     leaves = _orbax.leaves_by_index(state)
@@ -346,11 +269,7 @@ def save(
 def _load(
     folder: Path, like: Callable[[int], Any], settings: dict[str, Any], most: int | None
 ) -> tuple[int, Any, list[Any]]:
-    """Return number, state and rows of the last checkpoint; -1 and None without one.
-
-    Raises:
-        ValueError: the checkpoint has other settings, or is damaged.
-    """
+    """Return number, state and rows of the last checkpoint; -1 and None without one."""
     last = latest(folder)
     if last is None:
         return -1, None, []
@@ -400,11 +319,7 @@ def _describe(leaf: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def _fail_together(path: Path) -> Iterator[None]:
-    """Fail in every process if one of them fails, so that none waits for it.
-
-    Raises:
-        ValueError: another process failed.
-    """
+    """Fail in every process if one of them fails, so that none waits for it."""
     error = None
     try:
         yield

@@ -43,11 +43,7 @@ def _must(expected: str, name: str, value: Any, fix: str = "") -> str:
 
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
-    """Refuse a name that is not in the list, and suggest the nearest.
-
-    Raises:
-        ValueError: ``value`` is not in ``allowed``.
-    """
+    """Refuse a name that is not in the list, and suggest the nearest."""
     allowed = list(allowed)
     if not (isinstance(value, str) and value in allowed):
         near = difflib.get_close_matches(str(value).lower(), allowed, n=1)
@@ -56,11 +52,7 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
 
 
 def number(name: str, value: Any) -> float:
-    """Return a single real number as a float.
-
-    Raises:
-        ValueError: a string, None, a boolean, an array, a complex number.
-    """
+    """Return a single real number as a float."""
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     is_scalar = kind in {"i", "u", "f"} and np.ndim(value) == 0
     if isinstance(value, bool) or not (is_scalar or isinstance(value, numbers.Real)):
@@ -74,11 +66,7 @@ def number(name: str, value: Any) -> float:
 
 
 def at_least(name: str, value: Any, minimum: float) -> None:
-    """Refuse a number below its minimum, or NaN.
-
-    Raises:
-        ValueError: ``value < minimum``, or it is not a number.
-    """
+    """Refuse a number below its minimum, or NaN."""
     number(name, value)
     if not value >= minimum:
         raise ValueError(_must(f"be at least {minimum}", name, value))
@@ -87,11 +75,7 @@ def at_least(name: str, value: Any, minimum: float) -> None:
 def count(
     name: str, value: Any, minimum: int, maximum: int = np.iinfo(np.int32).max
 ) -> int:
-    """Return a whole number in a range as an int.
-
-    Raises:
-        ValueError: out of range, or not whole.
-    """
+    """Return a whole number in a range as an int."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         value = int(value)
     number: Any = value
@@ -109,39 +93,21 @@ def count(
 
 
 def in_interval(name: str, value: Any, low: float, high: float) -> None:
-    """Refuse a number outside the closed interval, or NaN.
-
-    Raises:
-        ValueError: ``value`` is not in ``[low, high]``.
-    """
+    """Refuse a number outside the closed interval, or NaN."""
     number(name, value)
     if not low <= value <= high:
         raise ValueError(_must(f"lie in [{low}, {high}]", name, value))
 
 
 def positive(name: str, value: Any) -> None:
-    """Refuse a number that is not positive and finite.
-
-    Raises:
-        ValueError: ``value`` is zero, negative, infinite or NaN.
-    """
+    """Refuse a number that is not positive and finite."""
     number(name, value)
     if not 0 < value < np.inf:
         raise ValueError(_must("be positive and finite", name, value))
 
 
 def representable(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
-    """Refuse finite numbers beyond the range of the type to which they are cast.
-
-    Args:
-        name: of the argument.
-        values: a number, or an array on the host.
-        dtype: float32 or float64.
-        power: 2 if their squares have to fit too.
-
-    Raises:
-        ValueError: a finite number is too large for the type.
-    """
+    """Refuse finite numbers beyond the range of the type to which they are cast."""
     array = np.asarray(values)
     if array.size == 0 or array.dtype.kind == "b":
         return
@@ -159,11 +125,7 @@ def representable(name: str, values: Any, dtype: Any, *, power: int = 1) -> None
 
 
 def nonempty_list(name: str, values: Any) -> list[Any]:
-    """Return a list that is not empty.
-
-    Raises:
-        ValueError: an empty list, a single number or a string.
-    """
+    """Return a list that is not empty."""
     is_list = isinstance(values, list | tuple | range)
     if not is_list and getattr(values, "ndim", 0) != 1:
         raise ValueError(_must("be a list, such as [1, 2]", name, values))
@@ -174,21 +136,13 @@ def nonempty_list(name: str, values: Any) -> list[Any]:
 
 
 def function(name: str, value: Any, fix: str = "") -> None:
-    """Refuse an object that cannot be called.
-
-    Raises:
-        TypeError: it cannot.
-    """
+    """Refuse an object that cannot be called."""
     if not callable(value):
         raise TypeError(_must("be a function", name, value, fix))
 
 
 def linear_map(name: str, value: Any) -> None:
-    """Refuse an object that is not a linear map V -> A V, such as a bare matrix.
-
-    Raises:
-        TypeError: it cannot be called.
-    """
+    """Refuse an object that is not a linear map V -> A V, such as a bare matrix."""
     if not callable(value):
         msg = (
             f"{name} must be a linear map, got {type(value).__name__}; sparse.prepare "
@@ -198,43 +152,27 @@ def linear_map(name: str, value: Any) -> None:
 
 
 def instance(name: str, value: Any, kind: type, fix: str) -> None:
-    """Refuse an object of another class, and name the function that returns one.
-
-    Raises:
-        TypeError: of another class.
-    """
+    """Refuse an object of another class, and name the function that returns one."""
     if not isinstance(value, kind):
         raise TypeError(_must(f"be a {kind.__name__}", name, value, fix))
 
 
 def shape(name: str, array: npt.ArrayLike, expected: tuple[int, ...]) -> None:
-    """Refuse an array of another shape.
-
-    Raises:
-        ValueError: the shapes differ.
-    """
+    """Refuse an array of another shape."""
     if np.shape(array) != expected:
         msg = f"{name} must have shape {expected}, got {np.shape(array)}"
         raise ValueError(msg)
 
 
 def rows(name: str, array: Any, expected: int) -> None:
-    """Refuse an array of another number of rows; it may be traced.
-
-    Raises:
-        ValueError: the numbers differ.
-    """
+    """Refuse an array of another number of rows; it may be traced."""
     if np.shape(array)[:1] != (expected,):
         msg = f"{name} must have {expected} rows, got shape {np.shape(array)}"
         raise ValueError(msg)
 
 
 def square(name: str, array: Any) -> None:
-    """Refuse an array that is not a square matrix; it may be traced.
-
-    Raises:
-        ValueError: of another shape.
-    """
+    """Refuse an array that is not a square matrix; it may be traced."""
     found = array.shape if hasattr(array, "shape") else np.shape(array)
     if len(found) != 2 or found[0] != found[1]:
         msg = f"{name} must be a square matrix, got shape {found}"
@@ -242,12 +180,7 @@ def square(name: str, array: Any) -> None:
 
 
 def no_masked_entries(name: str, values: Any) -> None:
-    """Refuse arrays with entries that ``as_array`` would drop or cannot read.
-
-    Raises:
-        ValueError: a masked array, or a list of them, with masked entries.
-        TypeError: a sparse tensor.
-    """
+    """Refuse arrays with entries that ``as_array`` would drop or cannot read."""
     rows = values if isinstance(values, list | tuple) else [values]
     masked = [np.ma.count_masked(x) for x in rows if isinstance(x, np.ma.MaskedArray)]
     if any(masked):
@@ -282,12 +215,7 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def reals(name: str, values: Any) -> Any:
-    """Return an array of real numbers on the host.
-
-    Raises:
-        ValueError: masked entries.
-        TypeError: strings, objects, complex numbers, a ragged list or a sparse tensor.
-    """
+    """Return an array of real numbers on the host."""
     no_masked_entries(name, values)
     try:  # a sparse matrix would be split into its entries
         is_sparse = hasattr(values, "nnz") or hasattr(values, "nse")
@@ -318,18 +246,7 @@ def _is_real(value: Any) -> bool:
 
 
 def mask(name: str, values: Any, num_nodes: int, *, several: bool = False) -> Any:
-    """Return a boolean mask of the nodes, checked by type and shape; it may be traced.
-
-    Args:
-        name: of the argument.
-        values: (n,), or (s, n) too if ``several`` are allowed.
-        num_nodes: n.
-        several: allow s splits.
-
-    Raises:
-        TypeError: not boolean.
-        ValueError: of another shape, or with masked entries.
-    """
+    """Return a boolean mask (n,), or (s, n) if ``several``; it may be traced."""
     no_masked_entries(name, values)
     of_numpy = isinstance(getattr(values, "dtype", None), np.dtype)  # and of JAX
     # A series of pandas would be indexed by its labels.
@@ -349,11 +266,7 @@ def mask(name: str, values: Any, num_nodes: int, *, several: bool = False) -> An
 
 
 def ids(name: str, array: Any) -> None:
-    """Refuse an array that is not a list of ids, such as a mask; it may be traced.
-
-    Raises:
-        ValueError: of another type or shape.
-    """
+    """Refuse an array that is not a list of ids, such as a mask; it may be traced."""
     if array.ndim != 1 or not (array.dtype.kind in "iu" or not array.size):
         msg = (
             f"{name} must be a list of node ids, got {array.dtype} of shape "
@@ -363,11 +276,7 @@ def ids(name: str, array: Any) -> None:
 
 
 def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
-    """Return a list of node ids on the host.
-
-    Raises:
-        ValueError: a mask, an id out of range, or masked entries.
-    """
+    """Return a list of node ids on the host."""
     no_masked_entries(name, nodes)
     array = as_array(nodes)
     ids(name, array)
@@ -382,12 +291,7 @@ def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
 
 
 def labels(name: str, values: Any, num_nodes: int | None = None) -> np.ndarray:
-    """Return class ids (n,), -1 where unknown, on the host.
-
-    Raises:
-        TypeError: not whole numbers.
-        ValueError: not one for each node, or masked entries.
-    """
+    """Return class ids (n,), -1 where unknown, on the host."""
     no_masked_entries(name, values)
     array = as_array(values)
     shape(name, array, (array.size if num_nodes is None else num_nodes,))
@@ -401,11 +305,7 @@ def labels(name: str, values: Any, num_nodes: int | None = None) -> np.ndarray:
 
 
 def int32_indexable(num_rows: int, num_entries: int) -> None:
-    """Refuse a sparse matrix that int32 indices cannot address.
-
-    Raises:
-        ValueError: rows or entries exceed 2^31 - 1.
-    """
+    """Refuse a sparse matrix that int32 indices cannot address."""
     limit = np.iinfo(np.int32).max
     for name, size in (("rows", num_rows), ("entries", num_entries)):
         if size > limit:

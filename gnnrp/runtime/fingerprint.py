@@ -49,17 +49,7 @@ def identify(
     metadata: dict[str, Any],
     **trees: Any,
 ) -> dict[str, Any]:
-    """Return the identity of a run: the caller's JSON and fingerprints.
-
-    Args:
-        values: arguments of the run by name; see ``fingerprint``.
-        metadata: the caller's JSON. An entry with the name of an argument is compared
-            in addition to its fingerprint, or instead of a missing one.
-        trees: arrays by name, compared by their contents.
-
-    Raises:
-        TypeError: an argument without fingerprint that ``metadata`` does not name.
-    """
+    """Return the identity of a run: the caller's JSON and fingerprints."""
     identity = {key: x for key, x in metadata.items() if key not in values}
     for name, value in values.items():
         try:
@@ -90,14 +80,6 @@ def fingerprint(value: Any, *, contents: bool = True) -> Any:
     reads are not compared), ``functools.partial`` and ``jax.jit`` of these, methods of
     comparable objects, and pytrees and dataclasses (flax modules too) by class, fields
     and leaves.
-
-    Args:
-        value: what to compare.
-        contents: compare arrays by their contents, not only by their types.
-
-    Raises:
-        IncomparableError: anything else, such as lambdas, closures, functions of a
-            script and objects with hidden attributes.
     """
     again = functools.partial(fingerprint, contents=contents)
     if _is_value(value):

@@ -23,15 +23,8 @@ _LOCK, _PART = ".lock", ".part"
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Lock a folder for a block; refuse one that another process or thread has locked.
-
-    The lock (flock) ends with its process. NFS of Linux shares it between machines,
-    unless mounted with local locks.
-
-    Raises:
-        BlockingIOError: the folder is in use.
-        OSError: the lock cannot be written.
-    """
+    """Lock a folder for a block; refuse one that another run has locked."""
+    # A flock ends with its process; NFS of Linux shares it between machines.
     with atomic_files.write_errors(folder):
         file = (folder / _LOCK).open("a")
     with file:
@@ -57,9 +50,6 @@ def scratch(folder: Path) -> Iterator[Path]:
     """Make a temporary folder in another one, and remove it after the block.
 
     A signal to a command removes it too; the next call removes leftovers of a kill.
-
-    Raises:
-        OSError: it cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for unused in folder.glob(f".*{_PART}"):
@@ -85,11 +75,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def reserve(folder: Path, num_bytes: int) -> None:
-    """Check that a number of bytes fits on a disk, by a file that is removed at once.
-
-    Raises:
-        OSError: the disk is full.
-    """
+    """Check that a number of bytes fits on a disk, by a file removed at once."""
     if not hasattr(os, "posix_fallocate"):
         return
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -102,11 +88,7 @@ def reserve(folder: Path, num_bytes: int) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse a path that is neither free nor a regular file.
-
-    Raises:
-        OSError: it is a pipe, a device, a folder, or another special file.
-    """
+    """Refuse a path that is neither free nor a regular file."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             msg = f"{str(path)!r} is not a regular file; remove it"

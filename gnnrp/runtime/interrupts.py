@@ -111,11 +111,7 @@ def cleanup(function: "Callable[[], object]") -> "Iterator[None]":
 
 
 def stop(number: int, checkpoint: str = "") -> "NoReturn":
-    """Stop a command because of a signal that another handler received.
-
-    Raises:
-        KeyboardInterrupt: always.
-    """
+    """Stop a command because of a signal that another handler received."""
     global _last
     _last = number
     raise KeyboardInterrupt(checkpoint)

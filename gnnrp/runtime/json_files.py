@@ -17,12 +17,7 @@ def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
 
 
 def load(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        OSError: the file cannot be read, or is not a regular file.
-        ValueError: invalid JSON, or more than 32 MB.
-    """
+    """Return the content of a JSON file."""
     folders.check_regular(path)
     with path.open("rb") as file:
         text = file.read(MAX_BYTES + 1)

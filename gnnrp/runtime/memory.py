@@ -38,11 +38,7 @@ class Room(NamedTuple):
 
 
 def parse(text: str) -> int:
-    """Return the bytes of "8GB", "500 MB", "2GiB" or a plain number.
-
-    Raises:
-        ValueError: it is not a size, or out of range.
-    """
+    """Return the bytes of "8GB", "500 MB", "2GiB" or a plain number."""
     pattern = r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]*)\s*"
     found = re.fullmatch(pattern, str(text), re.IGNORECASE)
     unit = found and _UNITS.get(found[2].upper() or "B")
@@ -63,15 +59,7 @@ def format_bytes(num_bytes: int) -> str:
 
 
 def room(max_bytes: int | None = None) -> Room:
-    """Return the free memory of the device, or of this process on a CPU.
-
-    Args:
-        max_bytes: limit of all memory that is held.
-
-    Raises:
-        ValueError: not a number of bytes.
-        TypeError: a string; ``parse`` reads it.
-    """
+    """Return the free memory of the device, or of this process on a CPU."""
     if isinstance(max_bytes, str):
         msg = f"max_bytes must be a number, got {max_bytes!r}; see memory.parse"
         raise TypeError(msg)
@@ -93,14 +81,7 @@ def room(max_bytes: int | None = None) -> Room:
 
 
 def room_on_host(max_bytes: int | None = None) -> Room:
-    """Return the free memory of this process, without starting JAX.
-
-    Args:
-        max_bytes: limit of all memory that is held.
-
-    Raises:
-        ValueError: not a number of bytes.
-    """
+    """Return the free memory of this process, without starting JAX."""
     limits = _limits_of_host()
     if max_bytes is not None:
         max_bytes = checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
@@ -124,17 +105,7 @@ def compare(needed: int, room: Room) -> str:
 
 
 def check(what: str, needed: int, room: Room, instead: str) -> None:
-    """Refuse an allocation that does not fit, before it is made.
-
-    Args:
-        what: subject of the sentence.
-        needed: bytes at the peak, from an estimate of the solver or kernel.
-        room: free memory.
-        instead: remedy, an imperative.
-
-    Raises:
-        ValueError: it does not fit.
-    """
+    """Refuse an allocation that does not fit, before it is made."""
     if needed > room.left:
         msg = f"{what} {compare(needed, room)}; {instead}"
         raise ValueError(msg)
@@ -147,11 +118,7 @@ def process_bytes() -> int:
 
 
 def container_memory(root: Path = Path("/")) -> int | None:
-    """Return the least limit of the control groups of this process, None without one.
-
-    Args:
-        root: of the file system with the groups: versions 1 and 2, and nested ones.
-    """
+    """Return the least limit of the control groups of this process, or None."""
     limits = []
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)

@@ -21,15 +21,9 @@ _SPELLED = {"±": "+-", "→": "->", "²": "^2", "…": "..."}
 
 
 def prepare() -> None:
-    """Make all standard streams writable.
-
-    A closed one becomes the null device: otherwise a file opened later would have its
-    number and receive the output of libraries. Characters that an encoding lacks are
-    spelled.
-
-    Raises:
-        OSError: standard output is closed.
-    """
+    """Make all standard streams writable, in any encoding."""
+    # A file opened later would take the number of a closed stream, and receive the
+    # output of libraries.
     for number in range(3):
         try:
             os.fstat(number)
@@ -47,11 +41,7 @@ def prepare() -> None:
 
 
 def show(text: str) -> None:
-    """Print on standard output; within ``buffered_output``, at its end.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Print on standard output; within ``buffered_output``, at its end."""
     if _output is not None:
         _output.append(text)
         return
@@ -65,9 +55,6 @@ def buffered_output() -> Iterator[None]:
     """Print the output of a command at its end, also after an error.
 
     A command that a signal stops prints nothing on standard output.
-
-    Raises:
-        OSError: it cannot be written.
     """
     global _output
     _output = output = []
@@ -85,11 +72,7 @@ def buffered_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def output_errors() -> Iterator[None]:
-    """Turn output errors into one sentence; ignore a reader that has closed the pipe.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Turn output errors into one sentence; ignore a reader that closed the pipe."""
     try:
         try:
             yield

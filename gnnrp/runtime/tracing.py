@@ -108,14 +108,7 @@ class Jit:
 
 
 def as_argument(tree: Any) -> Any:
-    """Return a pytree as an argument of ``Jit``; functions in it become static.
-
-    Args:
-        tree: such as a linear map; the numbers in it are leaves.
-
-    Returns:
-        The tree, or a ``Fresh`` one if a function or a static field may hold state.
-    """
+    """Return a pytree as an argument of ``Jit``; functions in it become static."""
     if isinstance(tree, Fresh | Constant):
         return tree
     leaves, structure = jax.tree.flatten(tree)
@@ -137,11 +130,7 @@ def as_argument(tree: Any) -> Any:
 
 
 def as_static(value: Any) -> Fresh | Constant:
-    """Return a metric or another function as an argument of ``Jit``, all of it static.
-
-    Args:
-        value: any object; one that may hold state is traced anew.
-    """
+    """Return a metric or another function as a static argument of ``Jit``."""
     if isinstance(value, Fresh | Constant):
         return value
     try:

@@ -26,14 +26,7 @@ _HOPS, _DIMENSIONS, _CLUSTER_SIZE, _MAX_CLUSTERS = 20, 16, 512, 512
 def locality_order(
     csr: scipy.sparse.csr_array, reorder: bool | None, backend: str
 ) -> Int[np.ndarray, "2 n"] | None:
-    """Return an order and its inverse, or None to keep the nodes as they are.
-
-    Args:
-        csr: of a symmetric pattern.
-        reorder: True, False, or None: from 2^15 nodes on, if it brings neighbors
-            closer.
-        backend: of the products for the clusters.
-    """
+    """Return an order and its inverse, or None to keep the nodes as they are."""
     num_nodes = csr.shape[0]
     small = reorder is None and num_nodes < REORDER_FROM
     if csr.nnz == 0 or reorder is False or small:

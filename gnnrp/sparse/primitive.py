@@ -29,12 +29,7 @@ class Pattern(NamedTuple):
 def product_dtype(
     shape: tuple[int, int], entries: Any, v: jax.Array, num_steps: int
 ) -> Any:
-    """Return the type of ``num_steps`` products with V.
-
-    Raises:
-        ValueError: the shapes do not fit.
-        TypeError: complex numbers or integers.
-    """
+    """Return the type of ``num_steps`` products with V."""
     rows, columns = shape
     if v.ndim not in {1, 2} or v.shape[0] != columns:
         msg = (
