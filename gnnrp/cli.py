@@ -1,7 +1,4 @@
-"""The command line, ``gnnrp``: commands, errors in one sentence, exit statuses.
-
-Little is imported before ``run`` handles Ctrl-C and SIGTERM.
-"""
+"""The command line; imports little before ``run`` handles Ctrl-C and SIGTERM."""
 
 from gnnrp.runtime import interrupts
 

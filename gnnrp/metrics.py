@@ -83,15 +83,6 @@ def roc_auc_to_round_off(
     Scores tie if they agree up to a relative difference of 1.5e-11, as those of nodes
     that are equal by symmetry of the graph; otherwise round-off would rank them. Scores
     in float32 are not rounded; run in float64 if ties matter.
-
-    Args:
-        scores: one column per task.
-        targets: as in ``roc_auc``.
-        mask: rows to evaluate.
-
-    Raises:
-        ValueError: shapes that do not fit.
-        TypeError: a mask that is not boolean.
     """
     scores, mask = _validate(scores, targets, mask)
     if scores.dtype == jnp.float64:
@@ -101,14 +92,7 @@ def roc_auc_to_round_off(
 
 
 def by_name(name: str) -> Callable:
-    """Return the metric "accuracy" or "roc_auc" (``roc_auc_to_round_off``).
-
-    Args:
-        name: "accuracy" or "roc_auc".
-
-    Raises:
-        ValueError: unknown name.
-    """
+    """Return the metric "accuracy" or "roc_auc" (``roc_auc_to_round_off``)."""
     metrics = {"accuracy": accuracy, "roc_auc": roc_auc_to_round_off}
     checks.one_of("metric", name, metrics)
     return metrics[name]
@@ -131,10 +115,7 @@ def _validate(
 
 
 def _ranks(scores: Any) -> Any:
-    """Return NumPy scores as ranks if JAX would round them to float32.
-
-    Scores that are not finite, and those of JAX, are returned unchanged.
-    """
+    """Return finite NumPy scores as ranks if JAX would round them to float32."""
     if not isinstance(scores, np.ndarray) or scores.ndim != 2 or not scores.size:
         return scores
     kind = jnp.zeros(0).dtype  # float64 if 64-bit types are enabled
@@ -146,20 +127,15 @@ def _ranks(scores: Any) -> Any:
 
 
 def _or_nan(value: Float[Array, ""], defined: Bool[Array, ""]) -> Float[Array, ""]:
-    """Return the value, or NaN if it is not defined.
-
-    The NaN is a constant, so that ``jax.debug_nans`` allows it inside compiled code.
-    """
+    """Return the value, or NaN if it is not defined."""
+    # A constant, so that ``jax.debug_nans`` allows it inside compiled code.
     return jnp.where(defined, value, np.asarray(np.nan, value.dtype))
 
 
 def _area(
     scores: Float[Array, " n"], positive: Bool[Array, " n"], known: Bool[Array, " n"]
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """Return the area by Mann-Whitney, and whether both classes occur.
-
-    The area is the mean share of negatives below each positive, ties counted half.
-    """
+    """Return the area by Mann-Whitney, and whether both classes occur."""
     negative = known & ~positive
     keys = _ordered_integers(scores)
     # Rows that are not negative go to the end, above every finite score.

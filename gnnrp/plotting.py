@@ -11,8 +11,16 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-_METRIC = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
-_LABELS = {"lp": "label propagation", "rp": "RP, graph alone", "majority": "majority"}
+_LABELS = {
+    "majority": "majority",
+    "lp": "label propagation",
+    "rp": "RP, graph alone",
+    "generalized rp": "RP with features",
+}
+
+
+def _score_label(record: dict[str, Any]) -> str:
+    return "ROC-AUC (%)" if record["metric"] == "roc_auc" else "accuracy (%)"
 
 
 def learning_curve(
@@ -37,24 +45,18 @@ def learning_curve(
         mean = 100 * curves.mean(axis=0)
         axes.plot(steps, mean, color=color, label=f"RP, {name}")
         if len(curves) > 1:
-            spread = 100 * curves.std(axis=0, ddof=1)
+            std = 100 * curves.std(axis=0, ddof=1)
             shade = {"color": color, "alpha": 0.15, "linewidth": 0}
-            axes.fill_between(steps, mean - spread, mean + spread, **shade)
+            axes.fill_between(steps, mean - std, mean + std, **shade)
     chosen = np.mean([split["best_step"] for split in record["splits"]])
     if record["test_mean"] is not None:
         label = "chosen by validation"
         axes.plot(chosen, record["test_mean"], "o", color="C1", label=label)
-    for name, style in (("majority", ":"), ("lp", "--"), ("rp", "-.")):
-        line = record["baselines"].get(name)
-        if line is None or line["test_mean"] is None:
-            continue
-        label = f"{_LABELS[name]}, test"
-        axes.axhline(line["test_mean"], color="0.4", linestyle=style, label=label)
+    _draw_baselines(axes, record, {"majority": ":", "lp": "--", "rp": "-."}, ", test")
     if len(steps) > 100:
         axes.set_xscale("log")
-    axes.set_xlabel("step t")
-    axes.set_ylabel(f"{_METRIC[record['metric']]} (%)")
-    axes.set_title(f"Residual propagation on {record['dataset']}")
+    title = f"Residual propagation on {record['dataset']}"
+    axes.set(xlabel="step t", ylabel=_score_label(record), title=title)
     axes.legend(frameon=False, fontsize="small")
     return figure
 
@@ -74,24 +76,28 @@ def depths(record: dict[str, Any]) -> Figure:
     if all(row["end"] for row in rows):
         ends = [row["end"]["test_mean"] for row in rows]
         scores.plot(layers, ends, "o--", color="C0", label="GNTK, test, at the end")
-    styles = {"lp": "--", "rp": "-.", "generalized rp": "-"}
-    for name, style in styles.items():
-        line = record["baselines"].get(name)
-        if line is not None and line["test_mean"] is not None:
-            label = {**_LABELS, "generalized rp": "RP with features"}[name]
-            scores.axhline(line["test_mean"], color="0.4", ls=style, label=label)
-    scores.set_ylabel(f"{_METRIC[record['metric']]} (%)")
+    _draw_baselines(scores, record, {"lp": "--", "rp": "-.", "generalized rp": "-"})
+    scores.set_ylabel(_score_label(record))
     for name, label in (("graph", "with $A^{2L}$"), ("labels", "with the labels")):
         if name in rows[0]["alignment"]:
             line = [row["alignment"][name] for row in rows]
             angles.plot(layers, line, "o-", label=label)
     angles.set_ylabel("centered alignment of Θ")
     for axes in (scores, angles):
-        axes.set_xticks(layers)
-        axes.set_xlabel("layers L")
+        axes.set(xticks=layers, xlabel="layers L")
         axes.legend(frameon=False, fontsize="small")
     figure.suptitle(f"Infinitely wide GCNs on {record['dataset']}")
     return figure
+
+
+def _draw_baselines(
+    axes: Any, record: dict[str, Any], styles: dict[str, str], suffix: str = ""
+) -> None:
+    for name, style in styles.items():
+        line = record["baselines"].get(name)
+        if line is not None and line["test_mean"] is not None:
+            label = f"{_LABELS[name]}{suffix}"
+            axes.axhline(line["test_mean"], color="0.4", ls=style, label=label)
 
 
 def evolution(record: dict[str, Any]) -> Figure:
@@ -117,8 +123,7 @@ def evolution(record: dict[str, Any]) -> Figure:
         panels[3].plot(g["kept"], g["homophily"], "o", color=color)
     labels = [label for _, label, _ in curves] + ["A(A, Θ*)"]
     for axes, label in zip(panels, labels, strict=True):
-        axes.set_ylabel(label)
-        axes.set_xlabel("step t")
+        axes.set(xlabel="step t", ylabel=label)
     shades = ScalarMappable(Normalize(0, 1), colors.reversed())
     share = f"share of {'homophilic edges' if record['synthetic'] else 'edges kept'}"
     panels[3].set_xlabel(share)
@@ -146,9 +151,7 @@ def curves(
     styles = itertools.cycle([":", "-.", "--"])
     for (name, height), style in zip(lines.items(), styles, strict=False):
         axes.axhline(height, color="0.3", linestyle=style, label=name)
-    axes.set_xlabel("step t")
-    axes.set_ylabel(label)
-    axes.set_title(title)
+    axes.set(xlabel="step t", ylabel=label, title=title)
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
 
@@ -160,9 +163,7 @@ def matrices(values: dict[str, Float[np.ndarray, "q q"]], title: str) -> Figure:
     for axes, (name, matrix) in zip(panels, values.items(), strict=True):
         limit = float(np.abs(matrix).max()) or 1.0
         image = axes.imshow(matrix, cmap="PuOr", vmin=-limit, vmax=limit)
-        axes.set_title(name)
-        axes.set_xlabel("column")
-        axes.set_ylabel("row")
+        axes.set(xlabel="column", ylabel="row", title=name)
         figure.colorbar(image, ax=axes, shrink=0.8)
     figure.suptitle(title)
     return figure

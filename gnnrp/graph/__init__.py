@@ -1,9 +1,4 @@
-"""Graphs of any library to a cleaned, normalized adjacency, and back to jraph.
-
-jraph is the exchange format: graphs are read from a ``jraph.GraphsTuple`` and written
-to one by ``to_jraph``. Edge indices, scipy matrices and the graphs of networkx, PyG and
-OGB are read as well; of these libraries, only scipy has to be installed.
-"""
+"""Graphs of scipy, networkx, PyG, OGB and jraph to an adjacency, and back to jraph."""
 
 from gnnrp.graph.adjacency import (
     DROP_MODES,
@@ -14,7 +9,6 @@ from gnnrp.graph.adjacency import (
     normalized_adjacency,
     peak_bytes,
     raw_adjacency,
-    to_bcoo,
 )
 from gnnrp.graph.formats import to_jraph
 
@@ -27,6 +21,5 @@ __all__ = [
     "normalized_adjacency",
     "peak_bytes",
     "raw_adjacency",
-    "to_bcoo",
     "to_jraph",
 ]

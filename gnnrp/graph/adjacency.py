@@ -109,13 +109,14 @@ def raw_adjacency(
         checks.one_of("duplicates", duplicates, edge_lists.COMBINE)
     given = formats.edge_list(edges, num_nodes, weights)
     edge_lists.check(given, signed=signed)
-    kept = np.ones(len(given.senders), bool)
+    valid = np.ones(len(given.senders), bool)
     if not keep_loops:
-        kept &= given.senders != given.receivers
+        valid &= given.senders != given.receivers
     if given.weights is not None:
-        kept &= given.weights != 0
-        given = given._replace(weights=given.weights[kept])
-    given = given._replace(senders=given.senders[kept], receivers=given.receivers[kept])
+        valid &= given.weights != 0
+        given = given._replace(weights=given.weights[valid])
+    senders, receivers = given.senders[valid], given.receivers[valid]
+    given = given._replace(senders=senders, receivers=receivers)
     directed = directed and not given.undirected
     rows, columns, values = edge_lists.unique(
         given, directed=directed, duplicates=duplicates
@@ -226,39 +227,22 @@ def drop_edges(
     )
     upper = scipy.sparse.triu(W, format="coo")
     draws = np.random.default_rng(seed).random((2, upper.nnz))
-    kept = (draws.max(axis=0) if mode == "directed" else draws[0]) >= drop
-    ends = upper.row[kept], upper.col[kept]
-    half = scipy.sparse.coo_array((upper.data[kept], ends), shape=upper.shape)
+    remains = (draws.max(axis=0) if mode == "directed" else draws[0]) >= drop
+    ends = upper.row[remains], upper.col[remains]
+    half = scipy.sparse.coo_array((upper.data[remains], ends), shape=upper.shape)
     both = scipy.sparse.csr_array(half + half.T)
     both.sort_indices()
     return both
 
 
-def to_bcoo(matrix: scipy.sparse.csr_array) -> BCOO:
-    """Return the matrix as BCOO, entries sorted and unique.
-
-    Raises:
-        ValueError: more rows or entries than int32 can index.
-        TypeError: not sparse, or complex.
-    """
-    return _to_bcoo(to_scipy(matrix))
-
-
 def _to_bcoo(matrix: scipy.sparse.csr_array) -> BCOO:
-    coo = matrix.tocoo()
-    checks.int32_indexable(max(coo.shape[0], coo.shape[1]), coo.nnz)
+    coo: Any = matrix.tocoo()
+    checks.int32_indexable(max(coo.shape), coo.nnz)
     indices = np.stack([coo.row, coo.col], axis=1).astype(np.int32)
-    return BCOO(
-        (jnp.asarray(coo.data), jnp.asarray(indices)),
-        shape=(coo.shape[0], coo.shape[1]),
-        indices_sorted=True,
-        unique_indices=True,
-    )
+    parts = (jnp.asarray(coo.data), jnp.asarray(indices))
+    return BCOO(parts, shape=coo.shape, indices_sorted=True, unique_indices=True)
 
 
 def peak_bytes(num_nodes: int, num_edges: int) -> int:
-    """Return the peak of cleaning and normalizing stored edges, each in one direction.
-
-    It exceeds the peak of ``sparse.prepare`` while the result is held.
-    """
+    """Return the peak of normalizing edges; it exceeds that of ``sparse.prepare``."""
     return 170 * num_edges + 130 * num_nodes

@@ -26,7 +26,7 @@ def encode(
     values, present = _read(labels)
     present[present] = _present(values[present])
     try:
-        own, inverse = np.unique(_typed(values[present]), return_inverse=True)
+        own, inverse = np.unique(_unify(values[present]), return_inverse=True)
     except TypeError as error:
         msg = f"labels cannot be sorted ({error}); make them all strings or all numbers"
         raise ValueError(msg) from error
@@ -117,7 +117,7 @@ def _is_missing(value: Any) -> bool:
     return bool(value != value or value == -1)
 
 
-def _typed(values: np.ndarray) -> np.ndarray:
+def _unify(values: np.ndarray) -> np.ndarray:
     """Return objects as strings, booleans or numbers if all of them are."""
     if values.dtype.kind != "O":
         return values

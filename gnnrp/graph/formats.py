@@ -111,7 +111,8 @@ def edge_list(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
 
 def max_node_id(edges: Any) -> int:
     """Return the largest node id of an edge index; -1 if it is not an edge index."""
-    index = _index([edges.senders, edges.receivers] if _is_jraph(edges) else edges)
+    ends = [edges.senders, edges.receivers] if _is_jraph(edges) else edges
+    index = checks.try_as_array(ends)
     valid = index.ndim == 2 and len(index) == 2 and index.dtype.kind in "iu"
     return int(index.max()) if valid and index.size else -1
 
@@ -136,14 +137,6 @@ def _warn_unused(arrays: Mapping[str, Any], num_edges: int, remedy: str) -> None
             return
 
 
-def _index(edges: Any) -> np.ndarray:
-    """Return edges as an array; of dtype object if they are none."""
-    try:
-        return checks.as_array(edges)
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return np.array(None)  # rows of different lengths, or an unknown object
-
-
 def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
     if isinstance(edges, (list, tuple)) and edges and isinstance(edges[0], tuple):
         msg = (
@@ -152,7 +145,7 @@ def _from_index(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
         )
         raise TypeError(msg)
     checks.no_masked_entries("edges", edges)
-    index = _index(edges)
+    index = checks.try_as_array(edges)  # objects: rows of other lengths, or no array
     if index.dtype == object or (index.ndim == 0 and not hasattr(edges, "shape")):
         msg = (
             "edges must be an edge index of shape (2, e), a scipy sparse matrix, a "

@@ -60,7 +60,7 @@ def indices(name: str, nodes: Any, num_nodes: int) -> Int[np.ndarray, " q"]:
 
 
 def mask(name: str, nodes: Any, num_nodes: int) -> Bool[np.ndarray, " n"]:
-    """Return the mask of the nodes; arguments and errors as of ``indices``."""
+    """Return the mask of the nodes from a boolean mask or from node ids."""
     result = np.zeros(num_nodes, bool)
     result[indices(name, nodes, num_nodes)] = True
     return result
@@ -74,7 +74,7 @@ def labeled_mask(
     classes: np.ndarray,
     used: Bool[np.ndarray, " n"],
 ) -> tuple[Int[np.ndarray, " q"], Int[np.ndarray, " q"]]:
-    """Return the nodes to score, and the codes of their labels."""
+    """Return the labeled nodes to score, by default unused ones, and their codes."""
     index = indices("nodes", nodes, len(codes))
     result = codes[index]
     if labels is not None:

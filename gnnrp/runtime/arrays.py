@@ -89,14 +89,11 @@ def asymmetric_pair(matrix: Float[Any, "n n"], eps: float) -> tuple[int, int] | 
     column i: the limit depends on the two nodes only, neither on n nor on M elsewhere.
     """
     M = np.asarray(matrix)
-    starts = range(0, len(M), _ROWS)
-    by_row = [np.abs(M[i : i + _ROWS]).max(axis=1) for i in starts]
-    by_column = [np.abs(M[:, i : i + _ROWS]).max(axis=0) for i in starts]
-    if not by_row:
+    if not len(M):
         return None
-    scale = np.maximum(np.concatenate(by_row), np.concatenate(by_column))
-    root = np.sqrt(scale.astype(np.float64))
-    for i in starts:
+    by_row, by_column = (np.maximum(M.max(i), -M.min(i)) for i in (1, 0))
+    root = np.sqrt(np.maximum(by_row, by_column).astype(np.float64))
+    for i in range(0, len(M), _ROWS):
         block, mirrored = M[i : i + _ROWS], M[:, i : i + _ROWS].T
         with np.errstate(invalid="ignore"):  # infinite entries differ
             allowed = ROUND_OFF * eps * root[i : i + _ROWS, None] * root

@@ -21,11 +21,8 @@ _MOST_BYTES = 2**28  # of a manifest
 
 
 def obstacle(folder: Path) -> OSError | None:
-    """Return the error of writing a file into a folder, or None; leave no trace.
-
-    A folder that does not exist is not made: the nearest one above it is tried.
-    """
-    nearest = folder.absolute()
+    """Return the error of writing a file into a folder, or None; leave no trace."""
+    nearest = folder.absolute()  # or the nearest one above it that exists
     try:
         while not os.path.lexists(nearest):
             nearest = nearest.parent
@@ -44,23 +41,17 @@ def try_folder(folder: Path) -> None:
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
-    """Write a file completely or not at all.
-
-    It is written to a temporary file in its folder, which is then renamed.
-    """
-    # In the same folder, since no other file system can be renamed from. Without the
-    # file's own name, which may be as long as the system allows.
+    """Write a file completely or not at all, by way of a temporary one beside it."""
+    # Without the file's own name, which may be as long as the system allows.
     half = path.with_name(f".{secrets.token_hex(8)}.half")
     remove = functools.partial(half.unlink, missing_ok=True)
     with interrupts.Delay(), interrupts.cleanup(remove), write_errors(path):
-        file = half.open("xb")
         try:
-            with file:
+            with half.open("xb") as file:
                 file.write(content)
             half.replace(path)
-        except BaseException:
+        finally:
             remove()
-            raise
 
 
 def is_half(name: str) -> bool:
@@ -95,10 +86,9 @@ def refuse(reason: str) -> NoReturn:
 def seal(folder: Path, **known: Any) -> None:
     """Write ``manifest.json``, with the size and digest of each file of a folder.
 
-    The seal is a SHA-256 of the manifest. It detects accidents, and files that come
-    from another folder. It is not a signature: anyone can seal changed files.
+    The seal is a SHA-256 of the manifest, not a signature.
     """
-    files = {  # before the manifest is added
+    files = {
         name: None if size is None else [size, _sha256(folder / name)]
         for name, size in _tree(folder).items()
     }

@@ -1,24 +1,18 @@
 """Checkpoints of long runs, written atomically by orbax and sealed.
 
-A driver passes its state between steps. ``Keeper`` saves it at intervals, and once more
-on an interrupt. The last two checkpoints are retained. A resumed run is bit-identical
-to an uninterrupted one.
-
-A damaged checkpoint is refused. Its manifest seals the step, the settings and all files
-(``atomic_files.seal``), and lists type, shape and digest of each leaf, which are
-compared again after orbax has read them. One more leaf is a digest of the others, the
-step, the settings and the rows (``bind``). Drivers then compare the state with its
-step, and recompute what one product or one metric reveals. This detects accidents,
-files that were edited, moved or copied from another run, and leaves that were changed
-and saved again by ``save``. A state that is changed and bound again passes unless the
-driver detects the change: no secret signs the seal.
+The last two are retained. A manifest seals the files (``atomic_files.seal``) and lists
+a digest of each leaf; ``bind`` adds one of all leaves, the step, settings and rows. No
+secret signs them: only the checks of a driver detect a state that is bound again.
 """
 
 import contextlib
 import json
+import logging
 import os
+import re
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +21,18 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import UInt8
 
-from gnnrp.runtime import _orbax, atomic_files, checks, fingerprint, folders, interrupts
+from gnnrp.runtime import (
+    atomic_files,
+    checks,
+    fingerprint,
+    folders,
+    interrupts,
+    json_files,
+    safe_text,
+)
 
-SECONDS = 60.0  # between two checkpoints
+_RETAINED = 2  # checkpoints
+_HALF = ".half"
 _FILES = 48  # upper bound on files besides the arrays, one block each
 _LEAST_RATIO = 50  # of the time between two checkpoints to that of writing one
 
@@ -68,13 +71,8 @@ class Journal:
         """Replace the rows by those of a checkpoint."""
         self.rows = rows
         if self._path is not None:
-            lines = "".join(f"{_finite_json(row)}\n" for row in rows)
-            atomic_files.write(self._path, lines.encode())
-
-
-def _finite_json(row: Any) -> str:
-    """Format a row as JSON, with null for numbers that are not finite."""
-    return json.dumps(json.loads(json.dumps(row), parse_constant=lambda _: None))
+            lines = [f"{json_files.dumps(row, indent=None)}\n" for row in rows]
+            atomic_files.write(self._path, "".join(lines).encode())
 
 
 class Keeper:
@@ -97,10 +95,10 @@ class Keeper:
         self,
         folder: Path | None,
         settings: dict[str, Any],
-        seconds: float = SECONDS,
+        seconds: float = 0,
         journal: Journal | None = None,
     ) -> None:
-        """Make the folder."""
+        """Make the folder; 0 seconds between checkpoints save every state."""
         checks.at_least("checkpoint_seconds", seconds, 0)
         self._folder = None if folder is None else Path(folder)
         self._settings, self._seconds = settings, seconds
@@ -133,25 +131,22 @@ class Keeper:
         most: int | None = None,
     ) -> Any:
         """Return the state of the last checkpoint, or None."""
-        if self._folder is None:
+        t = None if self._folder is None else latest(self._folder)
+        if self._folder is None or t is None:
             return None
-        zeros = np.zeros(32, np.uint8)
-        self._saved, bound, rows = _load(
-            self._folder, lambda t: Bound(like(t), zeros), self._settings, most
-        )
-        if bound is None:
-            return None
-        path = self._folder / str(self._saved)
+        path, zeros = self._folder / str(t), np.zeros(32, np.uint8)
+        bound, rows = _load(path, lambda: Bound(like(t), zeros), self._settings, most)
+        state, fault = bound.state, None
         with _fail_together(path):
-            state, fault = bound.state, None
-            expected = bind(self._saved, state, self._settings, rows)
+            expected = bind(t, state, self._settings, rows)
             if not np.array_equal(bound.digest, expected.digest):
-                fault = f"its arrays or rows are not those of step {self._saved}"
-            fault = fault or find_fault(self._saved, state)
-            fault = fault or self._journal.find_fault(self._saved, rows, state)
-            with _orbax.read_errors(path):
+                fault = f"its arrays or rows are not those of step {t}"
+            fault = fault or find_fault(t, state)
+            fault = fault or self._journal.find_fault(t, rows, state)
+            with _read_errors(path):
                 if fault:
                     atomic_files.refuse(fault)
+        self._saved = t
         self._journal.restore(rows)
         return state
 
@@ -191,16 +186,10 @@ def prepare(folder: Path) -> None:
 
 def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
     # The first process locks the folder for all of them.
-    error = None
-    if jax.process_index() == 0:
-        try:
+    msg = f"the first process of this run could not lock {str(folder)!r}"
+    with _fail_together(folder, BlockingIOError(msg)):
+        if jax.process_index() == 0:
             stack.enter_context(folders.lock(folder))
-        except OSError as refused:
-            error = refused
-    (failed,) = any_process(error is not None)
-    if failed:
-        msg = f"the first process of this run could not lock {str(folder)!r}"
-        raise error or BlockingIOError(msg)
 
 
 def has_run(folder: Path) -> bool:
@@ -214,99 +203,89 @@ def latest(folder: Path) -> int | None:
     (is_used,) = any_process(folder.is_dir() and any(folder.iterdir()))
     if not is_used:
         return None
-    last = max(_orbax.steps(folder), default=-1)
+    last = max(steps(folder), default=-1)
     if jax.process_count() > 1:
         last = int(multihost_utils.broadcast_one_to_all(np.array(last)))
     return None if last < 0 else last
 
 
 def bind(
-    t: int, state: Any, settings: dict[str, Any], rows: list[Any] | None = None
+    t: int, state: Any, settings: dict[str, Any], rows: Sequence[Any] = ()
 ) -> Bound:
     """Return a state with the digest of its leaves, number, settings and rows."""
-    leaves = [_describe(leaf) for leaf in _orbax.leaves_by_index(state).values()]
+    leaves = [_describe(leaf) for leaf in _leaves_by_index(state).values()]
     # As JSON is read again, with strings as keys.
-    contents = json.loads(json.dumps([t, settings, rows or [], leaves]))
+    contents = json.loads(json.dumps([t, settings, rows, leaves]))
     digest = bytes.fromhex(atomic_files.seal_of(contents))
     return Bound(state, np.frombuffer(digest, np.uint8))
 
 
 def save(
-    folder: Path,
-    t: int,
-    state: Any,
-    settings: dict[str, Any],
-    rows: list[Any] | None = None,
+    folder: Path, t: int, state: Any, settings: dict[str, Any], rows: Sequence[Any] = ()
 ) -> None:
     """Write a state; it gets its number once it is complete."""
     import orbax.checkpoint as ocp
 
-    leaves = _orbax.leaves_by_index(state)
-    half = folder / f"{t}{_orbax.HALF}"
-    with _orbax.write_errors(folder, t):
+    leaves = _leaves_by_index(state)
+    half = folder / f"{t}{_HALF}"
+    with _write_errors(folder, t):
         with _fail_together(half):
             folder.mkdir(parents=True, exist_ok=True)
             if jax.process_index() == 0:
-                _orbax.remove(folder, _orbax.leftovers(folder))
+                _remove(folder, _leftovers(folder))
         if jax.process_count() == 1:  # otherwise each writes a share
             # Orbax closes its event loop at the first error, and threads that still
             # write then print tracebacks.
             blocks = _FILES * os.statvfs(folder).f_frsize
             size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
             folders.reserve(folder, blocks + size)
-        with _orbax.manager(ocp) as manager:
-            manager.save(half.absolute(), args=ocp.args.StandardSave(leaves))
+        with checkpointer(ocp) as opened:
+            opened.save(half.absolute(), args=ocp.args.StandardSave(leaves))
         described = [_describe(leaf) for leaf in leaves.values()]
+        known = {"settings": settings, "rows": rows, "leaves": described}
         with _fail_together(half):
             if jax.process_index() == 0:
-                known = {"settings": settings, "rows": rows or [], "leaves": described}
                 atomic_files.seal(half, step=t, **known)
                 half.rename(folder / str(t))
-                old = _orbax.steps(folder)[: -_orbax.KEPT]
-                _orbax.remove(folder, map(str, old))
+                old = steps(folder)[:-_RETAINED]
+                _remove(folder, map(str, old))
 
 
 def _load(
-    folder: Path, like: Callable[[int], Any], settings: dict[str, Any], most: int | None
-) -> tuple[int, Any, list[Any]]:
-    """Return number, state and rows of the last checkpoint; -1 and None without one."""
-    last = latest(folder)
-    if last is None:
-        return -1, None, []
+    path: Path, like: Callable[[], Any], settings: dict[str, Any], most: int | None
+) -> tuple[Any, list[Any]]:
+    """Return state and rows of a checkpoint."""
     import orbax.checkpoint as ocp
 
-    path = folder / str(last)
-    with _fail_together(path), _orbax.read_errors(path):
+    t = int(path.name)
+    with _fail_together(path), _read_errors(path):
         # Before orbax's threads meet the damage, and print tracebacks.
-        manifest = atomic_files.unseal(path, step=last)
-        stored_settings, rows, leaves = (
-            manifest[x] for x in ("settings", "rows", "leaves")
-        )
-        if not (isinstance(stored_settings, dict) and isinstance(rows, list)):
+        manifest = atomic_files.unseal(path, step=t)
+        saved, rows, leaves = (manifest[x] for x in ("settings", "rows", "leaves"))
+        if not (isinstance(saved, dict) and isinstance(rows, list)):
             atomic_files.refuse("its manifest.json has another form")
     with _fail_together(path):
-        _check_settings(folder, stored_settings, settings)
-    with _fail_together(path), _orbax.read_errors(path):
-        if most is not None and last > most:
+        _check_settings(path.parent, saved, settings)
+    with _fail_together(path), _read_errors(path):
+        if most is not None and t > most:
             atomic_files.refuse(f"the run ends at {most}")
-        model = like(last)
-        expected = _orbax.leaves_by_index(model)
+        model = like()
+        expected = _leaves_by_index(model)
         kinds = [leaf[:2] for leaf in leaves]
-        with _orbax.manager(ocp) as manager:
-            stored = manager.metadata(path.absolute())
+        with checkpointer(ocp) as opened:
+            stored = opened.metadata(path.absolute())
         stored = getattr(stored, "item_metadata", stored).tree  # older orbax has none
         stored = [stored[name] for name in sorted(stored, key=int)]
         stored = [[str(x.dtype), list(x.shape)] for x in stored]
         if not kinds == stored == [_describe(x)[:2] for x in expected.values()]:
             atomic_files.refuse("its arrays have other types or shapes than the run's")
-    with _orbax.read_errors(path), _orbax.manager(ocp) as manager:
-        arrays = manager.restore(
-            path.absolute(), args=ocp.args.StandardRestore(expected)
-        )
-    with _fail_together(path), _orbax.read_errors(path):
+    target = ocp.args.StandardRestore(expected)
+    with _read_errors(path), checkpointer(ocp) as opened:
+        arrays = opened.restore(path.absolute(), args=target)
+    with _fail_together(path), _read_errors(path):
         if [_describe(arrays[name]) for name in expected] != leaves:
             atomic_files.refuse("its arrays are not those that were saved")
-    return last, _orbax.rebuild(arrays, model), rows
+    return _rebuild(arrays, model), rows
 
 
 def _describe(leaf: Any) -> list[Any]:
@@ -318,7 +297,7 @@ def _describe(leaf: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _fail_together(path: Path) -> Iterator[None]:
+def _fail_together(path: Path, other: Exception | None = None) -> Iterator[None]:
     """Fail in every process if one of them fails, so that none waits for it."""
     error = None
     try:
@@ -330,14 +309,11 @@ def _fail_together(path: Path) -> Iterator[None]:
         raise error
     if any_failed:
         msg = f"another process could not use the checkpoint {path}; see its message"
-        raise ValueError(msg)
+        raise other or ValueError(msg)
 
 
 def any_process(*flags: bool) -> list[bool]:
-    """Return for each flag whether it is true in any process.
-
-    All processes then take the same branch.
-    """
+    """Return for each flag whether it is true in any process: all branch alike."""
     if jax.process_count() == 1:
         return list(flags)
     every = multihost_utils.process_allgather(np.array(flags))
@@ -369,3 +345,89 @@ def _check_settings(
             f"{now}; choose another folder"
         )
         raise ValueError(msg)
+
+
+@contextlib.contextmanager
+def checkpointer(ocp: Any) -> Iterator[Any]:
+    """Open orbax and hide its log lines, since errors are raised."""
+    with (
+        safe_text.silence(logging.getLogger("absl")),
+        ocp.Checkpointer(ocp.StandardCheckpointHandler()) as opened,
+    ):
+        yield opened
+
+
+@contextlib.contextmanager
+def _read_errors(path: Path) -> Iterator[None]:
+    """Turn every error of a damaged checkpoint into one sentence."""
+    try:
+        yield
+    except (MemoryError, PermissionError):
+        raise
+    except Exception as error:
+        is_known = isinstance(error, atomic_files.DamagedError)
+        reason = str(error) if is_known else "it cannot be read"
+        has_previous = any(t < int(path.name) for t in steps(path.parent))
+        way = "resume from the previous checkpoint" if has_previous else "start anew"
+        msg = f"the checkpoint {path} is damaged ({reason}); delete it to {way}"
+        raise ValueError(msg) from error
+
+
+def steps(folder: Path) -> list[int]:
+    """Return the numbers of all checkpoints in a folder, intact or damaged."""
+    names = os.listdir(folder)
+    return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    """Delete checkpoints; a kill leaves no part of one under its number."""
+    for name in names:
+        path = folder / name
+        if not name.endswith(_HALF):
+            path = path.rename(folder / f"{name}{_HALF}")
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _leftovers(folder: Path) -> list[str]:
+    """Return the names of half-written checkpoints, which a kill leaves."""
+    half = rf"[0-9]+({re.escape(_HALF)})?(\.orbax-checkpoint-tmp.*)?"
+    names = os.listdir(folder)
+    return [n for n in names if re.fullmatch(half, n) and not n.isdecimal()]
+
+
+@contextlib.contextmanager
+def _write_errors(folder: Path, t: int) -> Iterator[None]:
+    """Turn orbax's errors of writing into one sentence."""
+    try:
+        yield
+    except Exception as error:
+        code = re.search(r"os_error_code='(\d+)'", str(error))  # its class has none
+        code = int(code[1]) if code else getattr(error, "errno", None)
+        if code is None:
+            raise
+        for half in folder.glob(f"{t}{_HALF}*"):
+            shutil.rmtree(half, ignore_errors=True)  # it may fill the disk
+        msg = (
+            f"the checkpoint {folder / str(t)} cannot be written "
+            f"({os.strerror(code)}); make room, and resume from the previous one"
+        )
+        raise OSError(msg) from error
+
+
+def _leaves_by_index(state: Any) -> Any:
+    """Return the leaves by index, with random keys as integers, as files need."""
+    return {
+        str(i): jax.random.key_data(leaf) if fingerprint.is_key(leaf) else leaf
+        for i, leaf in enumerate(jax.tree.leaves(state))
+    }
+
+
+def _rebuild(leaves: dict[str, Any], like: Any) -> Any:
+    """Return the state of ``_leaves_by_index``, in the structure of another state."""
+    models, structure = jax.tree.flatten(like)
+    state = [leaves[str(i)] for i in range(len(models))]
+    for i, model in enumerate(models):
+        if fingerprint.is_key(model):
+            kind = jax.random.key_impl(model)
+            state[i] = jax.random.wrap_key_data(state[i], impl=kind)
+    return jax.tree.unflatten(structure, state)

@@ -24,10 +24,7 @@ _LONGEST = 80  # characters of a value in a message
 
 
 def format_value(value: Any) -> str:
-    """Format a value for a message: short, on one line, without control characters.
-
-    Only a part of a large container is visited.
-    """
+    """Format a value, or a part of it, on one line without control characters."""
     if getattr(value, "shape", ()) != () or hasattr(value, "nnz"):
         return f"{type(value).__name__} of shape {value.shape}"
     try:
@@ -40,6 +37,18 @@ def format_value(value: Any) -> str:
 def _must(expected: str, name: str, value: Any, fix: str = "") -> str:
     hint = f"; {fix}" if fix else ""
     return f"{name} must {expected}, got {format_value(value)}{hint}"
+
+
+def _require(
+    valid: Any,
+    name: str,
+    expected: str,
+    value: Any,
+    fix: str = "",
+    error: type[Exception] = ValueError,
+) -> None:
+    if not valid:
+        raise error(_must(expected, name, value, fix))
 
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
@@ -55,21 +64,19 @@ def number(name: str, value: Any) -> float:
     """Return a single real number as a float."""
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     is_scalar = kind in {"i", "u", "f"} and np.ndim(value) == 0
-    if isinstance(value, bool) or not (is_scalar or isinstance(value, numbers.Real)):
-        raise ValueError(_must("be a number", name, value))
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    _require(is_scalar or is_real, name, "be a number", value)
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(
-            _must("be a number that a float can hold", name, value)
-        ) from None
+        msg = _must("be a number that a float can hold", name, value)
+        raise ValueError(msg) from None
 
 
 def at_least(name: str, value: Any, minimum: float) -> None:
     """Refuse a number below its minimum, or NaN."""
     number(name, value)
-    if not value >= minimum:
-        raise ValueError(_must(f"be at least {minimum}", name, value))
+    _require(value >= minimum, name, f"be at least {minimum}", value)
 
 
 def count(
@@ -78,32 +85,26 @@ def count(
     """Return a whole number in a range as an int."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         value = int(value)
-    number: Any = value
+    number: Any = None if isinstance(value, bool) else value
     try:
-        whole = None if isinstance(value, bool) else operator.index(number)
+        whole = operator.index(number)
     except TypeError:
-        whole = None
-    if whole is None:
-        raise ValueError(_must("be a whole number", name, value))
-    if whole < minimum:
-        raise ValueError(_must(f"be at least {minimum}", name, whole))
-    if whole > maximum:
-        raise ValueError(_must(f"be at most {maximum}", name, whole))
+        raise ValueError(_must("be a whole number", name, value)) from None
+    _require(whole >= minimum, name, f"be at least {minimum}", whole)
+    _require(whole <= maximum, name, f"be at most {maximum}", whole)
     return whole
 
 
 def in_interval(name: str, value: Any, low: float, high: float) -> None:
     """Refuse a number outside the closed interval, or NaN."""
     number(name, value)
-    if not low <= value <= high:
-        raise ValueError(_must(f"lie in [{low}, {high}]", name, value))
+    _require(low <= value <= high, name, f"lie in [{low}, {high}]", value)
 
 
 def positive(name: str, value: Any) -> None:
     """Refuse a number that is not positive and finite."""
     number(name, value)
-    if not 0 < value < np.inf:
-        raise ValueError(_must("be positive and finite", name, value))
+    _require(0 < value < np.inf, name, "be positive and finite", value)
 
 
 def representable(name: str, values: Any, dtype: Any, *, power: int = 1) -> None:
@@ -127,8 +128,8 @@ def representable(name: str, values: Any, dtype: Any, *, power: int = 1) -> None
 def nonempty_list(name: str, values: Any) -> list[Any]:
     """Return a list that is not empty."""
     is_list = isinstance(values, list | tuple | range)
-    if not is_list and getattr(values, "ndim", 0) != 1:
-        raise ValueError(_must("be a list, such as [1, 2]", name, values))
+    is_list |= getattr(values, "ndim", 0) == 1
+    _require(is_list, name, "be a list, such as [1, 2]", values)
     if not len(values):
         msg = f"{name} must not be empty"
         raise ValueError(msg)
@@ -137,8 +138,7 @@ def nonempty_list(name: str, values: Any) -> list[Any]:
 
 def function(name: str, value: Any, fix: str = "") -> None:
     """Refuse an object that cannot be called."""
-    if not callable(value):
-        raise TypeError(_must("be a function", name, value, fix))
+    _require(callable(value), name, "be a function", value, fix, TypeError)
 
 
 def linear_map(name: str, value: Any) -> None:
@@ -153,15 +153,14 @@ def linear_map(name: str, value: Any) -> None:
 
 def instance(name: str, value: Any, kind: type, fix: str) -> None:
     """Refuse an object of another class, and name the function that returns one."""
-    if not isinstance(value, kind):
-        raise TypeError(_must(f"be a {kind.__name__}", name, value, fix))
+    is_valid = isinstance(value, kind)
+    _require(is_valid, name, f"be a {kind.__name__}", value, fix, TypeError)
 
 
 def shape(name: str, array: npt.ArrayLike, expected: tuple[int, ...]) -> None:
     """Refuse an array of another shape."""
-    if np.shape(array) != expected:
-        msg = f"{name} must have shape {expected}, got {np.shape(array)}"
-        raise ValueError(msg)
+    own = np.shape(array)
+    _require(own == expected, name, f"have shape {expected}", own)
 
 
 def rows(name: str, array: Any, expected: int) -> None:
@@ -214,14 +213,20 @@ def as_array(values: Any) -> np.ndarray:
     return array
 
 
+def try_as_array(values: Any) -> np.ndarray:
+    """Return ``as_array``, or an array of dtype object if that fails."""
+    try:
+        return as_array(values)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return np.array(None)
+
+
 def reals(name: str, values: Any) -> Any:
     """Return an array of real numbers on the host."""
     no_masked_entries(name, values)
-    try:  # a sparse matrix would be split into its entries
-        is_sparse = hasattr(values, "nnz") or hasattr(values, "nse")
-        array = np.array(None) if is_sparse else as_array(values)
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        array = np.array(None)
+    # A sparse matrix would be split into its entries.
+    is_sparse = hasattr(values, "nnz") or hasattr(values, "nse")
+    array = np.array(None) if is_sparse else try_as_array(values)
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         kind = content(array) if array.ndim else type(values).__name__
         msg = f"{name} must hold real numbers, got {kind}"
@@ -230,10 +235,7 @@ def reals(name: str, values: Any) -> Any:
 
 
 def content(array: np.ndarray) -> str:
-    """Return the type of an array for a message.
-
-    For an array of objects, return its first entry that is not a number.
-    """
+    """Return the type of an array, or the first object in it that is not a number."""
     if array.dtype == object:
         for place, value in np.ndenumerate(array):
             if not _is_real(value):
@@ -283,9 +285,8 @@ def node_ids(name: str, nodes: Any, num_nodes: int) -> np.ndarray:
     outside = (array < 0) | (array >= num_nodes) if array.size else np.zeros(0, bool)
     if outside.any():
         bad = array[outside][0]
-        msg = (
-            f"{name}: node {bad} is not one of {num_nodes} nodes, 0 to {num_nodes - 1}"
-        )
+        last = num_nodes - 1
+        msg = f"{name}: node {bad} is not one of {num_nodes} nodes, 0 to {last}"
         raise ValueError(msg)
     return array.astype(np.int64)
 

@@ -17,18 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gnnrp.runtime import _orbax
-
 _JITTED = type(jax.jit(len))
 _NAMED = (
-    type,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    np.ufunc,
-    jnp.ufunc,
-    jax.custom_jvp,
-    jax.custom_vjp,
-    _JITTED,
+    *(type, types.FunctionType, types.BuiltinFunctionType, np.ufunc, jnp.ufunc),
+    *(jax.custom_jvp, jax.custom_vjp, _JITTED),
 )
 _OF_FLAX = {"parent", "name"}  # fields that flax sets itself
 
@@ -45,9 +37,7 @@ class Structure:
 
 
 def identify(
-    values: dict[str, Any],
-    metadata: dict[str, Any],
-    **trees: Any,
+    values: dict[str, Any], metadata: dict[str, Any], **trees: Any
 ) -> dict[str, Any]:
     """Return the identity of a run: the caller's JSON and fingerprints."""
     identity = {key: x for key, x in metadata.items() if key not in values}
@@ -65,21 +55,16 @@ def identify(
             identity[name] = {"named": metadata[name]}
         else:
             if name in metadata and not _is_value(value):
-                identity[name] = {
-                    "named": metadata[name],
-                    "fingerprint": identity[name],
-                }
+                own = identity[name]
+                identity[name] = {"named": metadata[name], "fingerprint": own}
     return identity | {name: digest(tree) for name, tree in trees.items()}
 
 
 def fingerprint(value: Any, *, contents: bool = True) -> Any:
     """Return JSON that differs between different values, in any process.
 
-    Comparable are plain JSON, arrays, containers, functions and classes that can be
-    imported by their qualified name (the source of a function and the globals that it
-    reads are not compared), ``functools.partial`` and ``jax.jit`` of these, methods of
-    comparable objects, and pytrees and dataclasses (flax modules too) by class, fields
-    and leaves.
+    Lambdas, closures, functions of a script and objects with hidden attributes cannot
+    be compared. The source of a function and the globals that it reads are not.
     """
     again = functools.partial(fingerprint, contents=contents)
     if _is_value(value):
@@ -98,8 +83,7 @@ def fingerprint(value: Any, *, contents: bool = True) -> Any:
         items = [again(item) for item in value]
         return [_class(value), *items] if hasattr(value, "_fields") else items
     if isinstance(value, functools.partial):
-        parts = (value.func, value.args, value.keywords)
-        return ["partial", *map(again, parts)]
+        return ["partial", *map(again, (value.func, value.args, value.keywords))]
     if isinstance(value, types.MethodType):
         return [again(value.__self__), value.__func__.__name__]
     if isinstance(value, np.dtype | jax.tree_util.PyTreeDef | jax.sharding.Mesh):
@@ -118,7 +102,7 @@ def digest(*trees: Any) -> str:
     """Return the SHA-256 of all arrays, with their types and shapes."""
     found = hashlib.sha256()
     for leaf in jax.tree.leaves(trees):
-        plain = np.asarray(jax.random.key_data(leaf) if _orbax.is_key(leaf) else leaf)
+        plain = np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
         if plain.dtype == object:  # a function, which is part of the structure
             continue
         found.update(f"{plain.dtype}{plain.shape}".encode())
@@ -126,12 +110,16 @@ def digest(*trees: Any) -> str:
     return found.hexdigest()
 
 
-def checksum(array: jax.Array) -> int:
-    """Return a checksum of 32 bits of an array that several processes share.
+def is_key(leaf: Any) -> bool:
+    """Return whether a leaf is a key of random numbers."""
+    dtype = getattr(leaf, "dtype", np.float64)
+    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
-    It is the sum of the hashes of all numbers and their positions, modulo 2^32. It does
-    not depend on the devices that hold the parts. A change of one number of at most 32
-    bits always changes it; other changes do with probability 1 - 2^-32.
+
+def checksum(array: jax.Array) -> int:
+    """Return the sum of hashes of numbers and positions, modulo 2^32.
+
+    It does not depend on the devices that hold the parts of the array.
     """
     return int(_checksum(array))
 
@@ -151,10 +139,7 @@ def _checksum(array: jax.Array) -> jax.Array:
 
 
 def _hash(words: jax.Array) -> jax.Array:
-    """Return a bijective hash of 32-bit words.
-
-    Source: finalizer of MurmurHash3, public domain.
-    """
+    """Return a bijective hash of 32-bit words: the finalizer of MurmurHash3."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         words = (words ^ (words >> np.uint32(shift))) * np.uint32(factor)
     return words ^ (words >> np.uint32(16))
@@ -165,16 +150,13 @@ def _is_value(value: Any) -> bool:
 
 
 def _import_name(value: Any) -> str | None:
-    """Return the qualified name of a function or class, None if it has none.
-
-    The main module does not count: another script has another one.
-    """
+    """Return the qualified name of a function or class, None if it has none."""
     if not isinstance(value, _NAMED):
         return None
     home = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(home, str) or not isinstance(name, str) or home == "__main__":
-        return None
+        return None  # another script has another main module
     found: Any = sys.modules.get(home)
     for part in name.split("."):
         found = getattr(found, part, None)

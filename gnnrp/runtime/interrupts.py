@@ -1,10 +1,8 @@
 """Ctrl-C and SIGTERM end a command at any moment, with one sentence and exit status.
 
-In a command (``install``) they end the process without unwinding it: an exception at an
-arbitrary moment may be swallowed by a library, printed by another thread, or crash the
-interpreter during shutdown. ``Held`` delays them to the end of a block, and ``cleanup``
-removes temporary files. In other programs Ctrl-C raises ``KeyboardInterrupt`` as usual,
-after a held block, and SIGTERM is not handled.
+A command is not unwound: an exception at an arbitrary moment may be swallowed by a
+library, or crash the interpreter. In other programs Ctrl-C raises ``KeyboardInterrupt``
+as usual, after a ``Delay``, and SIGTERM is not handled.
 
 This module imports little, since nothing is handled before it is imported.
 """
@@ -22,27 +20,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, NoReturn
 
-PATIENCE = 5.0
-"""Seconds after which a second signal to a command no longer waits for a held block."""
+PATIENCE = 5.0  # seconds for which a second signal to a command waits for a ``Delay``
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 _cleanups: "list[Callable[[], object]]" = []
-_usual: "dict[int, Any]" = {}  # handlers that a held block has replaced
-_pending: int | None = None  # signal that waits for the end of a held block
+_usual: "dict[int, Any]" = {}  # handlers that a ``Delay`` has replaced
+_pending: int | None = None  # signal that waits for the end of a ``Delay``
 _since = 0.0
 _last: int = signal.SIGINT
 _ending = False
 
 
 def install() -> None:
-    """Let Ctrl-C and SIGTERM end this process, unless they are ignored.
-
-    Call it again after a library has set handlers of its own.
-    """
-    for number, default in (
-        (signal.SIGINT, signal.default_int_handler),
-        (signal.SIGTERM, signal.SIG_DFL),
-    ):
+    """Let Ctrl-C and SIGTERM end this process, unless they are ignored."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    for number, default in usual.items():
         if signal.getsignal(number) in {default, _end}:
             signal.signal(number, _end)
 
@@ -50,9 +42,8 @@ def install() -> None:
 class Delay:
     """Delay Ctrl-C, and SIGTERM in a command, until the end of a block.
 
-    A second signal acts at once; in a command, only ``PATIENCE`` seconds after the
-    first. Handlers of the caller are not replaced. Threads other than the main one
-    replace none.
+    A second signal acts at once, in a command after ``PATIENCE`` seconds. Handlers of
+    the caller stay, and threads other than the main one replace none.
     """
 
     def __init__(self) -> None:
@@ -95,7 +86,7 @@ class Delay:
 
 
 def pending() -> bool:
-    """Return whether a signal waits for the end of a held block of this thread."""
+    """Return whether a signal waits for the end of a ``Delay`` of this thread."""
     in_main = threading.current_thread() is threading.main_thread()
     return in_main and _pending is not None
 
@@ -118,10 +109,7 @@ def stop(number: int, checkpoint: str = "") -> "NoReturn":
 
 
 def outcome(interruption: KeyboardInterrupt) -> tuple[str, int]:
-    """Return the sentence and the exit status of a command that a signal stopped.
-
-    The caller prints the sentence; further signals have no effect.
-    """
+    """Return sentence and exit status of a stopped command; ignore further signals."""
     global _ending
     _ending = True
     word, detail = _WORDS[signal.Signals(_last)], str(interruption)
@@ -131,10 +119,7 @@ def outcome(interruption: KeyboardInterrupt) -> tuple[str, int]:
 
 
 def leave(status: int) -> "NoReturn":
-    """End the process without the shutdown of Python, which threads of XLA may crash.
-
-    Functions registered by ``atexit`` run, except after a signal.
-    """
+    """End the process without Python's shutdown, which threads of XLA may crash."""
     if not _ending:
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -160,11 +145,10 @@ def _end(number: int, _: object) -> None:
 
 
 def _note(number: int, frame: object) -> None:
-    """Delay a signal to the end of the held block, unless it is an impatient second."""
+    """Delay a signal to the end of the ``Delay``, unless it is an impatient second."""
     global _pending, _since, _last
     now = time.monotonic()
-    if _pending is not None:
-        waits = _usual[number] is _end and now - _since < PATIENCE
-        return None if waits else _usual[number](number, frame)
-    _pending, _since, _last = number, now, number
-    return None
+    if _pending is None:
+        _pending, _since, _last = number, now, number
+    elif _usual[number] is not _end or now - _since >= PATIENCE:
+        _usual[number](number, frame)

@@ -11,13 +11,15 @@ from gnnrp.runtime import folders
 MAX_BYTES = 2**25  # of a JSON file
 
 
-def dumps(record: dict[str, Any], *, indent: int | None = 2) -> str:
+def dumps(record: Any, *, indent: int | None = 2) -> str:
     """Format a record as JSON that every parser accepts: NaN and infinity are null."""
-    return json.dumps(_as_json(record), indent=indent, allow_nan=False)
+    text = json.dumps(record, default=np.generic.item)
+    finite = json.loads(text, parse_constant=lambda _: None)
+    return json.dumps(finite, indent=indent)
 
 
 def load(path: Path) -> Any:
-    """Return the content of a JSON file."""
+    """Return the content of a JSON file; refuse one of more than 32 MB."""
     folders.check_regular(path)
     with path.open("rb") as file:
         text = file.read(MAX_BYTES + 1)
@@ -25,15 +27,3 @@ def load(path: Path) -> Any:
         msg = f"it has more than {MAX_BYTES} bytes"
         raise ValueError(msg)
     return json.loads(text)
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _as_json(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_as_json(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

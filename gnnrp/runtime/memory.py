@@ -15,11 +15,8 @@ from jax.experimental import multihost_utils
 
 from gnnrp.runtime import checks
 
-LACK = "for lack of memory"
-"""Phrase in every reason for choosing a form that needs less memory."""
-
-RUNTIME = 2**25
-"""Bytes that compiled code and the allocator keep, part of every estimate."""
+LACK = "for lack of memory"  # in each reason for a form that needs less of it
+RUNTIME = 2**25  # bytes of compiled code and the allocator, in each estimate
 
 _UNITS = {
     **{f"{letter}B": 1000**power for power, letter in enumerate(["", *"KMGT"])},
@@ -60,19 +57,7 @@ def format_bytes(num_bytes: int) -> str:
 
 def room(max_bytes: int | None = None) -> Room:
     """Return the free memory of the device, or of this process on a CPU."""
-    if isinstance(max_bytes, str):
-        msg = f"max_bytes must be a number, got {max_bytes!r}; see memory.parse"
-        raise TypeError(msg)
-    stats = jax.local_devices()[0].memory_stats() or {}  # none of a CPU
-    on_host = process_bytes()
-    limits = [(size, on_host, source) for size, source in _limits_of_host()]
-    if "bytes_limit" in stats:
-        limits.append((stats["bytes_limit"], stats["bytes_in_use"], "of the device"))
-    if max_bytes is not None:
-        max_bytes = checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
-        limits.append((max_bytes, stats.get("bytes_in_use", on_host), "allowed"))
-    rooms = [Room(max(0, size - used), size, source) for size, used, source in limits]
-    least = min(rooms, default=Room(_UNKNOWN, _UNKNOWN, "unknown"))
+    least = _least(max_bytes, jax.local_devices()[0].memory_stats() or {})
     if jax.process_count() > 1:  # the least of all, so that all decide alike
         mebibytes = np.array(min(least.left >> 20, 2**31 - 1), np.int32)
         every = multihost_utils.process_allgather(mebibytes)
@@ -82,18 +67,26 @@ def room(max_bytes: int | None = None) -> Room:
 
 def room_on_host(max_bytes: int | None = None) -> Room:
     """Return the free memory of this process, without starting JAX."""
-    limits = _limits_of_host()
+    return _least(max_bytes, {})
+
+
+def _least(max_bytes: int | None, stats: dict[str, int]) -> Room:
+    """Return the smallest room of all limits; a CPU device has no ``stats``."""
+    if isinstance(max_bytes, str):
+        msg = f"max_bytes must be a number, got {max_bytes!r}; see memory.parse"
+        raise TypeError(msg)
     if max_bytes is not None:
         max_bytes = checks.count("max_bytes", max_bytes, 0, _UNKNOWN)
-        limits.insert(0, (max_bytes, "allowed"))
-    limit, source = min(limits, key=lambda each: each[0], default=(_UNKNOWN, "unknown"))
-    return Room(max(0, limit - process_bytes()), limit, source)
-
-
-def _limits_of_host() -> list[tuple[int, str]]:
-    container, machine = container_memory(), _physical()
-    limits = ((container, "of this container"), (machine, "of this machine"))
-    return [(size, source) for size, source in limits if size is not None]
+    on_host = process_bytes()
+    on_device = stats.get("bytes_in_use", on_host)
+    limits = (
+        (max_bytes, on_device, "allowed"),
+        (stats.get("bytes_limit"), on_device, "of the device"),
+        (container_memory(), on_host, "of this container"),
+        (_physical(), on_host, "of this machine"),
+    )
+    rooms = [Room(max(0, n - used), n, of) for n, used, of in limits if n is not None]
+    return min(rooms, default=Room(_UNKNOWN, _UNKNOWN, "unknown"))
 
 
 def compare(needed: int, room: Room) -> str:
@@ -113,8 +106,14 @@ def check(what: str, needed: int, room: Room, instead: str) -> None:
 
 def process_bytes() -> int:
     """Return the bytes this process holds; 0 if they are unknown."""
+    return _status("VmRSS") or 0
+
+
+def _status(name: str) -> int | None:
+    """Return an entry of this process in Linux's table, in bytes."""
     lines = _lines(Path("/proc/self/status"))
-    return next((1024 * int(x.split()[1]) for x in lines if x.startswith("VmRSS")), 0)
+    sizes = (1024 * int(x.split()[1]) for x in lines if x.startswith(name))
+    return next(sizes, None)
 
 
 def container_memory(root: Path = Path("/")) -> int | None:
@@ -153,9 +152,8 @@ def _physical() -> int | None:
 def peak() -> int | None:
     """Return the peak memory of this process, in bytes; None on Windows."""
     # On Linux, getrusage would count the memory of the parent.
-    for line in _lines(Path("/proc/self/status")):
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024
+    if (most := _status("VmHWM")) is not None:
+        return most
     try:
         import resource
     except ImportError:

@@ -4,10 +4,10 @@ import contextlib
 import logging
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
-LIMIT = 300
-"""Characters of a message."""
+LIMIT = 300  # characters of a message
 
 # Control characters (C0 but for the newline, C1), invisible and bidirectional marks,
 # separators of lines and halves of surrogate pairs: terminals act on the first, and
@@ -38,35 +38,23 @@ def line(text: str, limit: int = LIMIT) -> str:
     return shorten(escape(text), limit)
 
 
-class _Below(logging.Filter):
-    """Drop the records of a logger below a level, while any thread needs it."""
-
-    def __init__(self, level: int) -> None:
-        super().__init__()
-        self.level, self.users, self.lock = level, 0, threading.Lock()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not self.users or record.levelno >= self.level
-
-
-_FILTERS: dict[tuple[str, int], _Below] = {}
+_SILENT: Counter[str] = Counter()  # loggers, with the number of their users
 _LOCK = threading.Lock()
 
 
-@contextlib.contextmanager
-def silence(logger: logging.Logger, level: int = logging.CRITICAL) -> Iterator[None]:
-    """Hide the records of a logger below a level.
+def _is_shown(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.CRITICAL or not _SILENT[record.name]
 
-    The level of the logger does not change: two threads that change and restore it
-    might leave it at the wrong one.
-    """
+
+@contextlib.contextmanager
+def silence(logger: logging.Logger) -> Iterator[None]:
+    """Hide the records of a logger below the critical ones."""
+    # Two threads that change and restore its level might leave it at the wrong one.
     with _LOCK:
-        found = _FILTERS.setdefault((logger.name, level), _Below(level))
-        logger.addFilter(found)  # no effect if it is there
-    with found.lock:
-        found.users += 1
+        logger.addFilter(_is_shown)  # no effect if it is there
+        _SILENT[logger.name] += 1
     try:
         yield
     finally:
-        with found.lock:
-            found.users -= 1
+        with _LOCK:
+            _SILENT[logger.name] -= 1

@@ -52,22 +52,18 @@ def show(text: str) -> None:
 
 @contextlib.contextmanager
 def buffered_output() -> Iterator[None]:
-    """Print the output of a command at its end, also after an error.
-
-    A command that a signal stops prints nothing on standard output.
-    """
+    """Print the output of a command at its end, unless a signal stops it."""
     global _output
     _output = output = []
     try:
         yield
-    except BaseException as error:
-        _output = None
-        if output and isinstance(error, Exception):
-            show("\n".join(output))
+    except (KeyboardInterrupt, SystemExit):
+        output.clear()
         raise
-    _output = None
-    if output:
-        show("\n".join(output))
+    finally:
+        _output = None
+        if output:
+            show("\n".join(output))
 
 
 @contextlib.contextmanager

@@ -1,11 +1,9 @@
 """Arguments of compiled functions; those that may hold state are traced anew.
 
-``jax.jit`` compiles a function once for each static argument, even if a global, a
-closure, a list or an attribute behind the argument has changed. A driver therefore
-wraps the functions of its caller in each call: linear maps by ``as_argument``, other
-functions by ``as_static``. ``Jit`` compiles once for such a wrapper, and drops the
-compilation with it. Functions of this package and of JAX and pytrees of arrays are
-stateless, and keep their compilation.
+``jax.jit`` compiles once for each static argument, even if a global, a closure, a list
+or an attribute behind it has changed. A driver therefore wraps the functions of its
+caller in each call: linear maps by ``as_argument``, others by ``as_static``. ``Jit``
+compiles once for such a wrapper, and drops the compilation with it.
 """
 
 import dataclasses
@@ -20,30 +18,28 @@ import numpy as np
 from jax.core import Tracer
 from jax.tree_util import PyTreeDef
 
+# Packages whose functions hold state in closures and defaults only.
 _LIBRARIES = {"gnnrp", "jax", "jaxlib", "optax", "flax"}
-"""Packages whose functions hold state in closures and defaults only."""
-
 _PLAIN = (
     *(types.NoneType, bool, int, float, complex, str, bytes),
     *(np.generic, np.dtype, jax.sharding.Mesh),  # a mesh is callable
 )
 
 
+@dataclasses.dataclass(eq=False)
 class _Call:
     """The builder of a wrapped value, and the functions compiled for it."""
 
-    def __init__(self, build: Callable[[list[Any]], Any]) -> None:
-        self.build = build
-        self.compiled: dict[Jit, Any] = {}
+    build: Callable[[list[Any]], Any]
+    compiled: dict["Jit", Any] = dataclasses.field(default_factory=dict)
 
 
-@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(eq=False)
 class Fresh:
     """A value that may hold state, as an argument of ``Jit``; arrays are leaves."""
 
-    def __init__(self, arrays: list[Any], call: _Call) -> None:
-        """Store both; each wrapper has a call of its own."""
-        self.arrays, self.call = arrays, call
+    arrays: list[Any]
+    call: Any  # of this wrapper alone
 
     @property
     def value(self) -> Any:
@@ -54,14 +50,13 @@ class Fresh:
         """Call the value."""
         return self.value(*args, **kwargs)
 
-    def tree_flatten(self) -> tuple[list[Any], Any]:
-        """Return the arrays, and a weak reference: JAX's caches keep no call alive."""
-        return self.arrays, weakref.ref(self.call)
 
-    @classmethod
-    def tree_unflatten(cls, call: Any, arrays: Any) -> "Fresh":
-        """Return the wrapper with other arrays, such as traced ones."""
-        return cls(list(arrays), call())
+# JAX's caches hold a weak reference, which keeps no call alive.
+jax.tree_util.register_pytree_node(
+    Fresh,
+    lambda fresh: (fresh.arrays, weakref.ref(fresh.call)),
+    lambda call, arrays: Fresh(list(arrays), call()),
+)
 
 
 @jax.tree_util.register_static
@@ -94,8 +89,8 @@ class Jit:
         return self._compiled(args, kwargs).eval_shape(*args, **kwargs)
 
     def _compiled(self, *arguments: Any) -> Any:
-        leaves = jax.tree.leaves(arguments, is_leaf=_is_fresh)
-        fresh = next(filter(_is_fresh, leaves), None)
+        leaves = jax.tree.leaves(arguments, is_leaf=lambda x: isinstance(x, Fresh))
+        fresh = next((leaf for leaf in leaves if isinstance(leaf, Fresh)), None)
         if fresh is None:
             return self._jitted
         compiled = fresh.call.compiled
@@ -114,11 +109,8 @@ def as_argument(tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     functions = {i: leaf for i, leaf in enumerate(leaves) if callable(leaf)}
     if is_stateless((structure, *functions.values())):
-        if not functions:
-            return tree
-        return jax.tree.map(
-            lambda leaf: jax.tree_util.Partial(leaf) if callable(leaf) else leaf, tree
-        )
+        as_node = jax.tree_util.Partial
+        return jax.tree.map(lambda x: as_node(x) if callable(x) else x, tree)
 
     def build(arrays: list[Any]) -> Any:
         rest = iter(arrays)
@@ -220,10 +212,6 @@ def _static_fields(structure: Any) -> Iterator[Any]:
         yield tuple(static) if kind is dict else static
     for child in structure.children():
         yield from _static_fields(child)
-
-
-def _is_fresh(value: Any) -> bool:
-    return isinstance(value, Fresh)
 
 
 def _is_ours(module: str) -> bool:

@@ -1,9 +1,7 @@
 """Sparse matrix times dense matrix: one pytree, one function, a back end per platform.
 
 JAX's BCOO product is about ten times slower on CPU than its CSR product, which has no
-transpose, no batching rule and only a slow derivative. ``Matrix`` holds the CSR pattern
-of A, and of A^T unless A is symmetric; ``matmul`` has its own rules for ``jit``,
-``vmap`` and both modes of differentiation, all of which use the fast kernel.
+transpose, no batching rule and only a slow derivative. ``matmul`` has its own rules.
 """
 
 import dataclasses
@@ -29,8 +27,7 @@ BACKENDS = tuple(KERNELS)
 class Matrix:
     """A sparse matrix that enters ``jit`` as an argument; made by ``prepare``.
 
-    The entries may be stored in another order of the nodes, with neighbors closer in
-    memory. ``matmul`` and ``propagate`` use the caller's order.
+    ``matmul`` and ``propagate`` use the caller's order of the nodes.
     """
 
     data: Float[Array, " e"]
@@ -74,7 +71,7 @@ def prepare(
     checks.one_of("backend", backend, ("auto", *BACKENDS))
     backend = _default_backend() if backend == "auto" else backend
     arrays.sparse_matrix(adjacency)
-    given = cast(Any, adjacency)  # scipy.sparse has no types
+    given: Any = adjacency  # scipy.sparse has no types
     num_entries = given.nse if isinstance(adjacency, BCOO) else given.nnz
     checks.int32_indexable(max(given.shape), num_entries)
     csr = to_scipy(adjacency)
@@ -86,9 +83,8 @@ def prepare(
         row = np.searchsorted(csr.indptr, np.argmin(np.isfinite(csr.data)), "right") - 1
         msg = f"the entries must be finite, and row {row} has one that is not"
         raise ValueError(msg)
-    checks.representable(
-        "the entries", csr.data, jax.dtypes.canonicalize_dtype(csr.dtype)
-    )
+    dtype = jax.dtypes.canonicalize_dtype(csr.dtype)
+    checks.representable("the entries", csr.data, dtype)
     order = None
     if _same_pattern(csr, csr.tocsc()):
         order = ordering.locality_order(csr, reorder, backend)
@@ -129,24 +125,15 @@ def _default_backend() -> str:
 
 
 def from_csr(csr: scipy.sparse.csr_array) -> Matrix:
-    """Return a matrix of these entries as stored, equal indices included.
-
-    Args:
-        csr: sorted; matrices of one shape and one number of entries share a trace.
-    """
+    """Return a matrix of sorted entries as stored, equal indices included."""
     backend = _default_backend()  # BCOO needs unique indices
     return _from_sorted(csr, None, "segment_sum" if backend == "bcoo" else backend)
 
 
 def pad_to_power_of_two(csr: scipy.sparse.csr_array, shape: tuple[int, int]) -> Matrix:
-    """Return a matrix with rows and columns of zeros added, for a forward product.
+    """Add zeros, so that matrices of one shape share few traces; forward product only.
 
-    The number of stored entries is a power of two: matrices of one shape share few
-    traces.
-
-    Args:
-        csr: sorted, without equal indices.
-        shape: at least that of the matrix.
+    ``csr`` is sorted, without equal indices.
     """
     backend = _default_backend()
     pointers = np.pad(csr.indptr, (0, shape[0] - csr.shape[0]), mode="edge")
@@ -157,27 +144,18 @@ def pad_to_power_of_two(csr: scipy.sparse.csr_array, shape: tuple[int, int]) -> 
 
 
 def select_columns(matrix: Matrix, support: Bool[np.ndarray, " n"]) -> Matrix:
-    """Return A without the columns outside a set of nodes, in A's order of nodes.
+    """Return A without the columns outside a mask, in A's order of nodes.
 
-    Products with vectors that vanish outside the set are those of A. A few zeros are
-    stored, so that supports of similar size share one trace.
-
-    Args:
-        matrix: A, from ``prepare``.
-        support: mask of the columns of A.
-
-    Raises:
-        ValueError: a mask of another shape.
-        TypeError: a mask that is not boolean.
+    A few zeros are stored, so that supports of similar size share one trace.
     """
     checks.instance("matrix", matrix, Matrix, "sparse.prepare makes one")
     support = checks.mask("the support", support, matrix.shape[1])
     if matrix.order is not None:
         support = support[np.asarray(matrix.order[0])]
     csr = to_csr(matrix)
-    kept = support[csr.indices]
-    pointers = np.concatenate([[0], np.cumsum(kept)])[csr.indptr]
-    data, columns = csr.data[kept], csr.indices[kept]
+    inside = support[csr.indices]
+    pointers = np.concatenate([[0], np.cumsum(inside)])[csr.indptr]
+    data, columns = csr.data[inside], csr.indices[inside]
     csr = scipy.sparse.csr_array((data, columns, pointers), matrix.shape)
     if matrix.backend != "bcoo" and not support.all():  # BCOO's indices are unique
         # A column where vectors vanish, so that 0 is never multiplied by infinity.
@@ -199,25 +177,18 @@ def _add_zeros(
 
 
 def to_scipy(adjacency: Any) -> scipy.sparse.csr_array:
-    """Return a copy as a scipy CSR array of floats, on the host.
+    """Return a copy of a BCOO or scipy matrix as a scipy CSR array of floats.
 
     Half precision becomes single; integers and booleans become double. Indices are
-    sorted, equal indices are summed, and stored zeros are kept.
-
-    Args:
-        adjacency: BCOO or scipy sparse.
-
-    Raises:
-        ValueError: not a matrix.
-        TypeError: not sparse, or complex.
+    sorted, equal indices are summed, and stored zeros remain.
     """
     arrays.sparse_matrix(adjacency)
     if isinstance(adjacency, BCOO):
         rows, columns = np.asarray(adjacency.indices).T
         # JAX pads with indices beyond the shape.
-        kept = (rows < adjacency.shape[0]) & (columns < adjacency.shape[1])
-        ends = (rows[kept], columns[kept])
-        entries = (arrays.entries(np.asarray(adjacency.data)[kept]), ends)
+        valid = (rows < adjacency.shape[0]) & (columns < adjacency.shape[1])
+        ends = (rows[valid], columns[valid])
+        entries = (arrays.entries(np.asarray(adjacency.data)[valid]), ends)
         adjacency = scipy.sparse.coo_array(entries, adjacency.shape)
     if adjacency.format == "coo":  # converted first, since CSR sums equal indices
         entries = (arrays.entries(adjacency.data), (adjacency.row, adjacency.col))
@@ -246,10 +217,8 @@ def is_symmetric(csr: scipy.sparse.csr_array) -> bool:
 
 def _same_pattern(csr: scipy.sparse.csr_array, csc: scipy.sparse.csc_array) -> bool:
     csc.sort_indices()
-    return csr.shape[0] == csr.shape[1] and all(
-        np.array_equal(getattr(csr, part), getattr(csc, part))
-        for part in ("indptr", "indices")
-    )
+    same_columns = np.array_equal(csr.indices, csc.indices)
+    return same_columns and np.array_equal(csr.indptr, csc.indptr)
 
 
 def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:

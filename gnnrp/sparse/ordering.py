@@ -1,8 +1,7 @@
 """Orders of the nodes with neighbors close in memory.
 
-A sparse product waits for rows of the dense side that are not in the cache. Reverse
-Cuthill-McKee puts neighbors near each other; in graphs with communities, clusters of a
-spectral embedding, each in that order, are better.
+Reverse Cuthill-McKee keeps rows of the dense side in the cache; in graphs with
+communities, clusters of a spectral embedding, each in that order, are better.
 """
 
 import jax
@@ -33,19 +32,18 @@ def locality_order(
         return None
     graph = scipy.sparse.csr_matrix(csr)
     nodes = scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)
-    best = _with_inverse(nodes)
-    if reorder is None and (
-        _distance(csr, best[1]) > _distance(csr, np.arange(num_nodes)) - 0.5
-    ):
+    best = _append_inverse(nodes)
+    distance, identity = _distance(csr, best[1]), np.arange(num_nodes)
+    if reorder is None and distance > _distance(csr, identity) - 0.5:
         return None
     if _CLUSTER_FROM <= csr.nnz <= _CLUSTER_TO:
-        clustered = _clustered(csr, best, backend)
-        if _distance(csr, clustered[1]) < _distance(csr, best[1]):
-            best = clustered
+        other = _order_by_cluster(csr, best, backend)
+        if _distance(csr, other[1]) < distance:
+            best = other
     return best
 
 
-def _with_inverse(order: Int[np.ndarray, " n"]) -> Int[np.ndarray, "2 n"]:
+def _append_inverse(order: Int[np.ndarray, " n"]) -> Int[np.ndarray, "2 n"]:
     rows = np.empty_like(order)
     rows[order] = np.arange(len(order), dtype=order.dtype)
     return np.stack([order, rows])
@@ -57,7 +55,7 @@ def _distance(csr: scipy.sparse.csr_array, rows: Int[np.ndarray, " n"]) -> float
     return float(np.log2(1.0 + np.abs(own - rows[csr.indices])).mean())
 
 
-def _clustered(
+def _order_by_cluster(
     csr: scipy.sparse.csr_array, order: Int[np.ndarray, "2 n"], backend: str
 ) -> Int[np.ndarray, "2 n"]:
     """Return the order by cluster, similar clusters adjacent, then by ``order``."""
@@ -70,7 +68,7 @@ def _clustered(
     # The Fiedler vector of the graph of clusters sorts them by similarity.
     _, vectors = scipy.linalg.eigh(-scale[:, None] * between * scale)
     place = np.argsort(np.argsort(vectors[:, 1] * scale))
-    return _with_inverse(np.lexsort((order[1], place[label])).astype(order.dtype))
+    return _append_inverse(np.lexsort((order[1], place[label])).astype(order.dtype))
 
 
 def _embedding(csr: scipy.sparse.csr_array, backend: str) -> Float[np.ndarray, "n d"]:
@@ -116,11 +114,8 @@ def _clusters(
 def _update_means(
     means: Float[np.ndarray, "k d"], points: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, "k d"]:
-    """Return the means after a step of k-means; an empty cluster keeps its mean.
-
-    ``kmeans2`` of scipy warns of empty clusters, and silencing it would change the
-    warning filters of all threads.
-    """
+    """Return the means after a step of k-means; an empty cluster keeps its mean."""
+    # SciPy's kmeans2 warns of empty clusters, by filters that all threads share.
     nearest = vq(points, means)[0]
     pattern = (np.ones(len(points), points.dtype), (nearest, np.arange(len(points))))
     sums = scipy.sparse.csr_array(pattern, shape=(len(means), len(points))) @ points

@@ -1,7 +1,6 @@
 """The sparse product as one primitive, bilinear in the entries and the dense side.
 
-Its rules for forward mode, transposition (hence reverse mode) and ``vmap`` use the
-primitive itself, so that all of them, nested to any depth, use the fast kernel.
+Its rules for forward mode, transposition and ``vmap`` use the primitive itself.
 """
 
 import functools
@@ -90,10 +89,8 @@ def product(
 ) -> Float[Array, "m k"]:
     """Return A v; ``transposed`` is the pattern of A^T, for the derivatives."""
     leaves, structure = jax.tree.flatten((pattern, transposed))
-    out = _product_p.bind(
-        data, v, *leaves, structure=structure, shape=shape, backend=backend
-    )
-    return cast(Array, out)
+    static = {"structure": structure, "shape": shape, "backend": backend}
+    return cast(Array, _product_p.bind(data, v, *leaves, **static))
 
 
 _product_p = Primitive("spmm")
@@ -105,8 +102,7 @@ def _compute(data, v, *leaves, structure, shape, backend):
     return KERNELS[backend](shape, data, pattern, v)
 
 
-def _abstract(data, v, *_, structure, shape, backend):
-    del data, structure, backend
+def _abstract(_, v, *_leaves, shape, **_params):
     return ShapedArray((shape[0], v.shape[1]), v.dtype)
 
 
@@ -122,14 +118,13 @@ def _jvp(primals, tangents, **params):
 
 def _transpose(cotangent, data, v, *leaves, structure, shape, backend):
     pattern, transposed = jax.tree.unflatten(structure, leaves)
-    data_bar = v_bar = None
+    others = [None] * len(leaves)
     if ad.is_undefined_primal(data):
-        data_bar = _entrywise_outer(pattern, cotangent, v, backend)
-    else:
-        v_bar = product(
-            data, transposed, pattern, cotangent, shape=shape[::-1], backend=backend
-        )
-    return data_bar, v_bar, *[None] * len(leaves)
+        return _entrywise_outer(pattern, cotangent, v, backend), None, *others
+    v_bar = product(
+        data, transposed, pattern, cotangent, shape=shape[::-1], backend=backend
+    )
+    return None, v_bar, *others
 
 
 def _batch(arguments, axes, **params):
@@ -141,15 +136,11 @@ def _batch(arguments, axes, **params):
         out = _product_p.bind(arguments[0], stacked, *arguments[2:], **params)
         return out.reshape(len(out), *columns.shape[1:]), 1
     # A batch of matrices: one at a time.
-    mapped = [
-        jnp.moveaxis(argument, at, 0)
-        for argument, at in zip(arguments, axes, strict=True)
-        if at is not None
-    ]
+    pairs = list(zip(arguments, axes, strict=True))
+    mapped = [jnp.moveaxis(each, at, 0) for each, at in pairs if at is not None]
 
     def one(parts):
         part = iter(parts)
-        pairs = zip(arguments, axes, strict=True)
         inputs = [each if at is None else next(part) for each, at in pairs]
         return _product_p.bind(*inputs, **params)
 

@@ -200,7 +200,6 @@ ROWS = [
     (lambda: graph.normalize(np.eye(3)), TypeError, ["ndarray", "csr_array"]),
     (lambda: graph.normalize(EYE[:3]), ValueError, ["square", "(3, 12)"]),
     (lambda: graph.normalize(EYE * np.nan), ValueError, ["finite", "drop or replace"]),
-    (lambda: graph.to_bcoo(np.eye(3)), TypeError, ["ndarray", "csr_array"]),
     (lambda: graph.to_jraph(A, np.ones((3, 2))), ValueError, ["12 rows", "(3, 2)"]),
     # Products
     (lambda: sparse.to_scipy(None), TypeError, ["NoneType", "csr_array"]),

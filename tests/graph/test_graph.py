@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import strategies
+from jax.experimental.sparse import BCOO
 
 from gnnrp import ResidualPropagation, graph, sparse
 from gnnrp.graph import normalize, normalized_adjacency, raw_adjacency
@@ -648,7 +649,7 @@ def test_a_graphs_tuple_whose_counts_do_not_fit_is_refused(change):
 def test_jraph_and_back_is_the_same_matrix(directed, as_bcoo):
     w = normalize(raw_adjacency(DIRECTED, 6, weights=WEIGHTS, directed=directed))
     nodes = jnp.ones((6, 2))
-    there = graph.to_jraph(graph.to_bcoo(w) if as_bcoo else w, nodes)
+    there = graph.to_jraph(BCOO.from_scipy_sparse(w) if as_bcoo else w, nodes)
     assert there.nodes is nodes
     assert int(there.n_node[0]) == 6
     assert int(there.n_edge[0]) == w.nnz

@@ -20,7 +20,7 @@ from gnnrp import metrics
 from gnnrp.datasets import sbm
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import similarity
-from gnnrp.runtime import _orbax, atomic_files, checkpoints, fingerprint
+from gnnrp.runtime import atomic_files, checkpoints, fingerprint
 from gnnrp.runtime.options import Options
 from gnnrp.studies import ntk as ntk_study
 
@@ -128,7 +128,7 @@ class Resume(NamedTuple):
 
     @property
     def last(self) -> Path:
-        return self.folder / str(max(_orbax.steps(self.folder)))
+        return self.folder / str(max(checkpoints.steps(self.folder)))
 
     def copy(self, folder: Path) -> "Resume":
         shutil.copytree(self.folder, folder, symlinks=True)
@@ -162,7 +162,7 @@ def stopped(kind: str, root: Path) -> Resume:
         with pytest.raises(Stop):
             KINDS[kind](root / kind)
     (found,) = seen
-    assert len(_orbax.steps(found.folder)) == 2
+    assert len(checkpoints.steps(found.folder)) == 2
     return found
 
 
@@ -321,7 +321,7 @@ def leaves_of(run):
         jax.tree_util.keystr(path)
         for path, _ in jax.tree_util.tree_leaves_with_path(like)
     ]
-    with _orbax.manager(ocp) as manager:
+    with checkpoints.checkpointer(ocp) as manager:
         found = manager.restore(run.last.absolute())
     return dict(zip(names, (found[str(i)] for i in range(len(names))), strict=True))
 
@@ -379,7 +379,7 @@ def test_a_changed_leaf_is_refused_though_all_files_are_sealed_anew(
         shutil.rmtree(last)
         mended = leaves | {name: change(leaf)}
         plain = {str(i): x for i, x in enumerate(mended.values())}
-        with _orbax.manager(ocp) as manager:
+        with checkpoints.checkpointer(ocp) as manager:
             manager.save(last, args=ocp.args.StandardSave(plain))
         atomic_files.write(last / "manifest.json", b"{}")
         reseal(last, manifest)
@@ -597,7 +597,7 @@ def test_a_kill_before_the_seal_leaves_no_checkpoint(place, tmp_path, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             save(2)
     assert (tmp_path / "2.half").exists()
-    assert _orbax.steps(tmp_path) == [1]
+    assert checkpoints.steps(tmp_path) == [1]
     keeper = checkpoints.Keeper(tmp_path, {})
     np.testing.assert_array_equal(keeper.restore(lambda _: np.zeros(3)), np.ones(3))
     save(3)

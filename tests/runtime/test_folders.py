@@ -47,7 +47,7 @@ def holding():
 
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_a_lock_ends_with_its_process(end, holding, tmp_path):
-    process = holding("locked", tmp_path)
+    process = holding("lock", tmp_path)
     with (
         pytest.raises(BlockingIOError, match="is in use by another run; wait until"),
         folders.lock(tmp_path),
