@@ -39,6 +39,9 @@ def parse(arguments: Sequence[str]) -> Any:
     if [name, *rest] == ["--version"]:
         streams.show(f"gnnrp {metadata.version('gnnrp')}")
         return None
+    if name == "--":
+        msg = "the arguments must start with a command, got '--'; leave it out"
+        raise UsageError(msg)
     if name in COMMANDS:
         return _parse(load(name), f"gnnrp {name}", rest)
     listed = [

@@ -39,7 +39,7 @@ class GraphData(NamedTuple):
 
 
 def read(graph: Any, weights: Any = None) -> GraphData:
-    """Return the edges of a graph and the arrays that it holds."""
+    """Return edges and arrays of PyG's ``Data``, OGB's dict or any other graph."""
     if isinstance(graph, GraphData):
         return graph
     if hasattr(graph, "edges") and hasattr(graph, "splits"):
@@ -191,9 +191,8 @@ def _from_scipy(matrix: Any, num_nodes: int | None, weights: Any) -> EdgeList:
 
 
 def _from_jraph(graph: Any, num_nodes: int | None, weights: Any) -> EdgeList:
-    ends = (graph.senders, graph.receivers)
-    for name, part in zip(("senders", "receivers"), ends, strict=True):
-        checks.no_masked_entries(name, part)
+    checks.no_masked_entries("senders", graph.senders)
+    checks.no_masked_entries("receivers", graph.receivers)
     total, num_edges = int(np.sum(graph.n_node)), len(graph.senders)
     if int(np.sum(graph.n_edge)) != num_edges:
         msg = (
@@ -207,7 +206,7 @@ def _from_jraph(graph: Any, num_nodes: int | None, weights: Any) -> EdgeList:
     elif weights is None:
         unused = {"GraphsTuple.edges": graph.edges}
         _warn_unused(unused, num_edges, 'pass weights="edges" to use it')
-    index = np.stack([*map(checks.as_array, ends)])
+    index = np.stack([checks.as_array(x) for x in (graph.senders, graph.receivers)])
     return _from_index(index, total if num_nodes is None else num_nodes, weights)
 
 
@@ -219,15 +218,14 @@ def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> EdgeList:
     if weights is not None and not isinstance(weights, str):
         msg = "weights of a networkx graph must be the name of an edge attribute"
         raise TypeError(msg)
-    name, triples = weights or "weight", list(graph.edges(data=True))
-    attributes = [data for *_, data in triples]
-    values = None
-    if any(data.get(name) is not None for data in attributes):
+    name = weights or "weight"
+    triples, values = list(graph.edges(data=name)), None
+    if any(value is not None for *_, value in triples):
         # An edge without the attribute weighs 1, as in networkx itself.
-        found = [data.get(name) for data in attributes]
-        found = [1.0 if value is None else value for value in found]
-        values = checks.reals(f"the edge attribute {name!r}", found)
-    elif attributes:
+        filled = [1.0 if value is None else value for *_, value in triples]
+        values = checks.reals(f"the edge attribute {name!r}", filled)
+    elif triples:
+        attributes = [data for *_, data in graph.edges(data=True)]
         own = sorted({str(key) for data in attributes for key in data})
         if weights is not None:
             msg = (
@@ -236,12 +234,12 @@ def _from_networkx(graph: Any, num_nodes: int | None, weights: Any) -> EdgeList:
             )
             raise ValueError(msg)
         columns = {key: [data.get(key) for data in attributes] for key in own}
-        numeric = {
-            f"the edge attribute {key!r}": values
-            for key, values in columns.items()
-            if all(isinstance(value, Real) for value in values)
+        unused = {
+            f"the edge attribute {key!r}": column
+            for key, column in columns.items()
+            if all(isinstance(value, Real) for value in column)
         }
-        _warn_unused(numeric, len(triples), "pass its name as weights= to use it")
+        _warn_unused(unused, len(triples), "pass its name as weights= to use it")
     index = np.array([(position[u], position[v]) for u, v, _ in triples], np.int64)
     edges = _from_index(index.reshape(-1, 2).T, len(position), values)
     return edges._replace(undirected=not graph.is_directed())

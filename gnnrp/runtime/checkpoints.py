@@ -6,6 +6,7 @@ secret signs them: only the checks of a driver detect a state that is bound agai
 """
 
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -44,24 +45,19 @@ class Bound(NamedTuple):
     digest: UInt8[np.ndarray, " 32"]  # SHA-256
 
 
+@dataclasses.dataclass
 class Journal:
-    """Rows of plain JSON that a run appends to, saved with each of its checkpoints.
+    """Rows of JSON, saved with each checkpoint, and in a file that is never read."""
 
-    They are also written to a file of JSON lines, which is never read.
-    """
+    path: Path | None
+    find_fault: Callable[[int, list[Any], Any], str | None] = lambda *_: None
+    rows: list[Any] = dataclasses.field(default_factory=list)
 
-    def __init__(
-        self,
-        path: Path | None,
-        find_fault: Callable[[int, list[Any], Any], str | None] = lambda *_: None,
-    ) -> None:
-        """Start without rows."""
-        if path is not None and path.is_dir():
-            msg = f"{str(path)!r} is a folder, and rows are saved there; remove it"
+    def __post_init__(self) -> None:
+        """Refuse a folder in place of the file."""
+        if self.path is not None and self.path.is_dir():
+            msg = f"{str(self.path)!r} is a folder, and rows are saved there; remove it"
             raise IsADirectoryError(msg)
-        self.rows: list[Any] = []
-        self.find_fault = find_fault
-        self._path = path
 
     def append(self, row: Any) -> None:
         """Add a row."""
@@ -70,9 +66,9 @@ class Journal:
     def restore(self, rows: list[Any]) -> None:
         """Replace the rows by those of a checkpoint."""
         self.rows = rows
-        if self._path is not None:
+        if self.path is not None:
             lines = [f"{json_files.dumps(row, indent=None)}\n" for row in rows]
-            atomic_files.write(self._path, "".join(lines).encode())
+            atomic_files.write(self.path, "".join(lines).encode())
 
 
 class Keeper:
@@ -130,7 +126,7 @@ class Keeper:
         find_fault: Callable[[int, Any], str | None] = lambda *_: None,
         most: int | None = None,
     ) -> Any:
-        """Return the state of the last checkpoint, or None."""
+        """Return the last state, of the shapes of ``like(t)``, or None."""
         t = None if self._folder is None else latest(self._folder)
         if self._folder is None or t is None:
             return None

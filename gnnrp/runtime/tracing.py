@@ -109,6 +109,8 @@ def as_argument(tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     functions = {i: leaf for i, leaf in enumerate(leaves) if callable(leaf)}
     if is_stateless((structure, *functions.values())):
+        if not functions:
+            return tree
         as_node = jax.tree_util.Partial
         return jax.tree.map(lambda x: as_node(x) if callable(x) else x, tree)
 
