@@ -63,7 +63,12 @@ def normalized_adjacency(
         duplicates=duplicates,
         signed=signed,
     )
-    return _to_bcoo(normalize(W, normalization=normalization, self_loops=self_loops))
+    A: Any = normalize(W, normalization=normalization, self_loops=self_loops)
+    coo = A.tocoo()
+    checks.int32_indexable(max(coo.shape), coo.nnz)
+    indices = np.stack([coo.row, coo.col], axis=1).astype(np.int32)
+    parts = (jnp.asarray(coo.data), jnp.asarray(indices))
+    return BCOO(parts, shape=coo.shape, indices_sorted=True, unique_indices=True)
 
 
 def raw_adjacency(
@@ -233,14 +238,6 @@ def drop_edges(
     both = scipy.sparse.csr_array(half + half.T)
     both.sort_indices()
     return both
-
-
-def _to_bcoo(matrix: scipy.sparse.csr_array) -> BCOO:
-    coo: Any = matrix.tocoo()
-    checks.int32_indexable(max(coo.shape), coo.nnz)
-    indices = np.stack([coo.row, coo.col], axis=1).astype(np.int32)
-    parts = (jnp.asarray(coo.data), jnp.asarray(indices))
-    return BCOO(parts, shape=coo.shape, indices_sorted=True, unique_indices=True)
 
 
 def peak_bytes(num_nodes: int, num_edges: int) -> int:

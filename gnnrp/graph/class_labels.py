@@ -16,7 +16,7 @@ _SCALARS = (int, float, bool, str, type(None))
 def encode(
     labels: Any, classes: np.ndarray | None = None
 ) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """Return the classes, sorted, and the code of each node."""
+    """Return the sorted classes, and the code of each node: -1 missing, c unknown."""
     if isinstance(labels, Mapping):
         msg = (
             "labels must be a list in the order of the graph's nodes, got a dict; "
