@@ -11,16 +11,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+_METRIC = {"accuracy": "accuracy (%)", "roc_auc": "ROC-AUC (%)"}
 _LABELS = {
     "majority": "majority",
     "lp": "label propagation",
     "rp": "RP, graph alone",
     "generalized rp": "RP with features",
 }
-
-
-def _score_label(record: dict[str, Any]) -> str:
-    return "ROC-AUC (%)" if record["metric"] == "roc_auc" else "accuracy (%)"
 
 
 def learning_curve(
@@ -56,7 +53,7 @@ def learning_curve(
     if len(steps) > 100:
         axes.set_xscale("log")
     title = f"Residual propagation on {record['dataset']}"
-    axes.set(xlabel="step t", ylabel=_score_label(record), title=title)
+    axes.set(xlabel="step t", ylabel=_METRIC[record["metric"]], title=title)
     axes.legend(frameon=False, fontsize="small")
     return figure
 
@@ -77,7 +74,7 @@ def depths(record: dict[str, Any]) -> Figure:
         ends = [row["end"]["test_mean"] for row in rows]
         scores.plot(layers, ends, "o--", color="C0", label="GNTK, test, at the end")
     _draw_baselines(scores, record, {"lp": "--", "rp": "-.", "generalized rp": "-"})
-    scores.set_ylabel(_score_label(record))
+    scores.set_ylabel(_METRIC[record["metric"]])
     for name, label in (("graph", "with $A^{2L}$"), ("labels", "with the labels")):
         if name in rows[0]["alignment"]:
             line = [row["alignment"][name] for row in rows]

@@ -54,11 +54,9 @@ def prepare(
         adjacency: A, from ``graph.normalized_adjacency`` or any scipy sparse matrix;
             equal indices are summed.
         backend: "bcsr" (JAX's CPU kernel), "bcoo" (cuSPARSE on NVIDIA GPUs, if JAX's
-            flag jax_bcoo_cusparse_lowering is set) or "segment_sum"; "auto" is the
-            first on CPU, the second on GPUs with the flag, otherwise the last. On CPU,
-            all are deterministic. On GPUs, "segment_sum" adds by atomics in varying
-            order unless XLA_FLAGS holds --xla_gpu_deterministic_ops=true; cuSPARSE
-            guarantees nothing.
+            flag jax_bcoo_cusparse_lowering is set) or "segment_sum"; "auto" chooses by
+            platform and flag. All are deterministic on CPU; on GPUs, "segment_sum" is
+            if XLA_FLAGS holds --xla_gpu_deterministic_ops=true.
         reorder: store the nodes in an order with neighbors closer together, which needs
             a symmetric pattern. By default, from 2^15 nodes on if it helps.
 
@@ -225,10 +223,8 @@ def matmul(matrix: Matrix, v: jax.Array) -> jax.Array:
     """Return A V, for V of shape (n, k) or (n,).
 
     Both sides are promoted to their common floating type; half precision adds up in
-    single. Forward mode multiplies by A, reverse mode by A^T, in the same kernel;
-    ``vmap`` over V stacks the batch into columns of one product. The derivative in
-    ``matrix.data`` costs one pass over the entries per column; for a symmetric A it
-    treats the entries as independent, and is right to first order.
+    single. ``vmap`` over V stacks the batch into columns of one product. The derivative
+    in ``matrix.data`` treats the entries of a symmetric A as independent.
 
     Args:
         matrix: A, from ``prepare``.
