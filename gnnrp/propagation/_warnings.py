@@ -17,12 +17,6 @@ def find(
     """Return the text of each warning by its kind, for all splits together.
 
     Splits whose residual grew are left out, since their divergence is reported.
-
-    Args:
-        solution: of one step size.
-        problem: of the run.
-        metric: from ``runtime.tracing.as_static``.
-        num_steps: the largest step that validation could select.
     """
     bounded = divergence_steps(solution.train_residual) == 0
     late = bounded & _rises_to_the_end(solution, problem, num_steps)

@@ -31,8 +31,7 @@ _KINDS = tuple(Definiteness)
 class Convergence(NamedTuple):
     """The row of the paper's convergence table that holds, and the spectrum behind it.
 
-    The table's "not converge" holds for general targets; here it is decided for the
-    targets of the run, see ``exact.convergence``.
+    It holds for the targets of the run, not in general; see ``exact.convergence``.
     """
 
     definiteness: Definiteness
@@ -56,7 +55,7 @@ class Convergence(NamedTuple):
 
     @property
     def explanation(self) -> str:
-        """The same in words."""
+        """Consequence and cause in words."""
         causes = []
         if self.has_large_mode:
             causes.append(_bound_exceeded(self.step_size, self.safe_step_size))
@@ -124,13 +123,7 @@ def safe_step_size(
 ) -> tuple[float, str]:
     """Return a step size that would not have diverged, and why this one did.
 
-    Args:
-        ends: both ends of the spectrum of S_XX, in any order.
-        step_size: η.
-        max_curvature: of the loss, see ``losses.max_curvature``.
-
-    Returns:
-        2 / (curvature λ_max); 0 if no step is safe, NaN if none is known to be.
+    It is 2 / (curvature λ_max); 0 if no step is safe, NaN if none is known to be.
     """
     smallest, largest = float(min(ends)), float(max(ends))
     unknown = np.isnan(max_curvature) or not np.isfinite(ends).all()
@@ -160,11 +153,6 @@ def spectrum_ends(
     """Estimate both ends of the spectrum of S_XX of each split, in any order.
 
     The power method is applied to S_XX, and to S_XX minus its dominant eigenvalue.
-    Splits are columns of one product.
-
-    Args:
-        similarity: S, from ``runtime.tracing.as_argument``.
-        train: training masks.
     """
     inside = train.T
 

@@ -148,11 +148,7 @@ def run(
 
 
 def _check_targets(targets: Any, max_bytes: int | None) -> None:
-    """Refuse targets that are too large before they are copied.
-
-    Raises:
-        ValueError: they do not fit in memory.
-    """
+    """Refuse targets that are too large before they are copied."""
     shape = np.shape(targets)
     if len(shape) != 2 or isinstance(targets, jax.Array):  # sharded ones stay in place
         return
@@ -172,11 +168,7 @@ def _identify(
     evaluation: Evaluation,
     options: Options,
 ) -> dict[str, Any]:
-    """Return the identity of this run as plain JSON.
-
-    Raises:
-        TypeError: a function has no fingerprint and no name in ``options.metadata``.
-    """
+    """Return the identity of this run as plain JSON."""
     values = identity_of(solver, steps, evaluation) | {
         "similarity": fingerprint.Structure(similarity),
         "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",

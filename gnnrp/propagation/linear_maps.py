@@ -1,7 +1,4 @@
-"""Operations on any linear map V -> S V: conversion, checks, columns, restriction.
-
-The maps themselves are in ``similarity``; a plain function is one too.
-"""
+"""Operations on any linear map V -> S V: conversion, checks, columns, restriction."""
 
 import dataclasses
 from typing import Any

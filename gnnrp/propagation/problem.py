@@ -1,7 +1,6 @@
-"""Targets, masks, initial predictions and steps of a run, validated once.
+"""Targets, masks, initial predictions and steps of a run, validated once on the host.
 
-They are held on the host. Rows that the devices of a mesh share
-(``distributed.matrix.spread``) stay on these devices.
+Rows that the devices of a mesh share (``distributed.matrix.spread``) stay in place.
 """
 
 import dataclasses
@@ -59,11 +58,7 @@ class Steps(Generic[StepSize]):
 
 
 def _step_size(value: Any) -> float:
-    """Return a step size as a float.
-
-    Raises:
-        ValueError: it is not a positive number.
-    """
+    """Return a step size as a float, which must be positive."""
     value = checks.number("step_size", value)
     checks.positive("step_size", value)
     return value
@@ -88,10 +83,7 @@ class Part(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Targets, splits and initial predictions of a run, as numpy arrays.
-
-    If devices share the rows: JAX arrays whose rows are sharded over the mesh.
-    """
+    """Targets, splits and initial predictions; JAX arrays if devices share the rows."""
 
     targets: Float[Any, "n c"]  # zero where unknown
     known: Bool[Any, "n c"] | None  # None: no training target is NaN
@@ -116,18 +108,13 @@ class Problem(NamedTuple):
 
 
 def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
-    """Validate the arguments of a run.
+    """Validate the targets Y, the masks and F_0 of a run, see ``propagation.run``.
 
-    Args:
-        targets: Y, n x c, floating; NaN where unknown. If devices share its rows, they
-            must share those of the masks and of F_0 too.
-        split: masks (n,) or (s, n).
-        initial: F_0, (n, c) or (s, n, c), or None.
+    If devices share the rows of Y, they must share those of the masks and of F_0 too.
 
     Raises:
         ValueError: shapes do not fit, targets are infinite, a split has no training
             node with a target, or a training node is also in another part.
-        TypeError: masks are not boolean, or not three.
     """
     split = as_split(split)
     if isinstance(targets, jax.Array) and not targets.is_fully_replicated:
@@ -177,15 +164,7 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
 
 
 def peak_bytes(shape: tuple[int, int], *, itemsize: int) -> int:
-    """Return the bytes of ``make_problem`` at its peak, without its arguments.
-
-    The targets are converted, compared and copied once, and the parts copy the rows of
-    their nodes.
-
-    Args:
-        shape: (n, c) of the targets.
-        itemsize: bytes of a number of the run.
-    """
+    """Return the bytes of ``make_problem`` on (n, c) targets, without its arguments."""
     num_nodes, num_classes = shape
     return num_nodes * num_classes * (2 * itemsize + 2)
 
@@ -205,13 +184,7 @@ def evaluate(
 def evaluate_parts(
     problem: Problem, predictions: Float[Any, "n s c"], *, metric: MetricFn
 ) -> Float[np.ndarray, "2 s"]:
-    """Return the metric of each split on its validation and its test nodes.
-
-    Args:
-        problem: its parts are evaluated.
-        predictions: F of each split.
-        metric: from ``runtime.tracing.as_static``.
-    """
+    """Return the metric of each split on its validation and its test nodes."""
     return decode_nan(_evaluate_parts(problem, predictions, metric=metric))
 
 
@@ -224,11 +197,7 @@ def _evaluate_parts(problem, predictions, *, metric):
 
 
 def encode_nan(scores: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return -inf for each NaN, a score that is undefined on purpose.
-
-    Compiled functions return scores in this form, since ``jax.debug_nans`` refuses
-    every NaN that they return.
-    """
+    """Return -inf for NaN, which ``jax.debug_nans`` refuses in compiled functions."""
     return jnp.where(jnp.isnan(scores), -jnp.inf, scores)
 
 
@@ -243,7 +212,6 @@ def _sharded(targets: jax.Array, split: Split, initial: Any) -> Problem:
 
     Raises:
         ValueError: as ``make_problem``.
-        TypeError: masks are not boolean.
     """
     if targets.ndim != 2 or not jnp.issubdtype(targets.dtype, jnp.floating):
         msg = (

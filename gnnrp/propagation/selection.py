@@ -77,14 +77,9 @@ def update(
     rule: str,
     patience: Int[Array, ""],
 ) -> tuple[Choice, Bool[Array, " s"]]:
-    """Return the choice after one more step, and the splits that selected this step.
+    """Return the choice after step t, and the splits that selected this step.
 
-    Args:
-        choice: before this step.
-        value: validation scores of this step; NaN is never selected.
-        step: t.
-        rule: see ``Selection``.
-        patience: see ``Selection.max_waits``.
+    NaN is never selected. ``patience`` is ``Selection.max_waits``.
     """
     better = value > choice.value
     selected = (value >= choice.value) if rule == "last" else better
@@ -115,10 +110,7 @@ def over_curve(
 
 
 def num_steps_taken(choice: Choice, num_steps: int, patience: Int[Array, ""]) -> int:
-    """Return the number of steps taken.
-
-    There are fewer than ``num_steps`` only if every split ran out of patience.
-    """
+    """Return the number of steps, fewer only if every split ran out of patience."""
     if not np.all(choice.stopped):
         return num_steps
     return int(min(num_steps, np.max(choice.rising) + int(patience)))

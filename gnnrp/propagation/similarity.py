@@ -34,11 +34,7 @@ class Power:
     power: int = _static()
 
     def __post_init__(self) -> None:
-        """Validate the power.
-
-        Raises:
-            ValueError: it is negative or not an integer.
-        """
+        """Validate the power."""
         _set_count(self, "power")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
@@ -62,19 +58,11 @@ class LazyWalk:
     alpha: Scalar = 1.0
 
     def __post_init__(self) -> None:
-        """Validate the power.
-
-        Raises:
-            ValueError: it is negative or not an integer.
-        """
+        """Validate the power."""
         _set_count(self, "power")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return (α A + (1 - α) I)^K V.
-
-        Raises:
-            ValueError: α is out of [0, 1]; a traced α is not checked.
-        """
+        """Return (α A + (1 - α) I)^K V."""
         check_alpha(self.alpha)
 
         def hop(new, old, _):
@@ -97,11 +85,7 @@ class Restart:
     alpha: Scalar = 0.9
 
     def __post_init__(self) -> None:
-        """Validate the number of iterations.
-
-        Raises:
-            ValueError: it is negative or not an integer.
-        """
+        """Validate the number of iterations."""
         _set_count(self, "num_iterations")
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
@@ -126,11 +110,7 @@ class Sandwich:
     inner: LinearMap
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return B M B V.
-
-        Raises:
-            TypeError: ``outer`` or ``inner`` is not a linear map.
-        """
+        """Return B M B V."""
         for name in ("outer", "inner"):
             checks.linear_map(name, getattr(self, name))
         return self.outer(self.inner(self.outer(v)))
@@ -144,11 +124,7 @@ class Dense:
     matrix: Float[Array, "n n"]
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return M V, in full precision on every device.
-
-        Raises:
-            ValueError: V has another number of rows than M has columns.
-        """
+        """Return M V, in full precision on every device."""
         checks.square("the matrix of similarity.Dense", self.matrix)
         checks.rows("V", v, len(self.matrix))
         return jnp.matmul(self.matrix, v, precision=jax.lax.Precision.HIGHEST)
@@ -188,22 +164,12 @@ def walk(adjacency: LinearMap, power: int, alpha: float) -> Power | LazyWalk:
 
 
 def _set_count(walk: Any, name: str) -> None:
-    """Convert the number of hops, which is static, to an int.
-
-    Leaves are not validated: pytrees are rebuilt with placeholders in their place.
-
-    Raises:
-        ValueError: it is negative or not an integer.
-    """
+    """Convert the number of hops; leaves, which JAX may replace, are not validated."""
     count = checks.count(name, getattr(walk, name), 0)
     object.__setattr__(walk, name, count)
 
 
 def check_alpha(alpha: Any) -> None:
-    """Check that α is in [0, 1], unless it is traced.
-
-    Raises:
-        ValueError: α is out of range.
-    """
+    """Check that α is in [0, 1], unless it is traced."""
     if not isinstance(alpha, Tracer):
         checks.in_interval("alpha", alpha, 0, 1)

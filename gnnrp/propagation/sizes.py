@@ -1,9 +1,7 @@
 """Sizes of a run, and the terms that the memory estimates of the solvers share.
 
-Each estimate counts the arrays of the largest stage, without the arguments of the run,
-and is compared with peaks measured on CPU in ``tests/runtime/test_peaks.py``. Sizes
-suffice, so that memory is checked before it is allocated. The working memory of a
-similarity is assumed to be that of sparse products.
+Each estimate counts the arrays of the largest stage without the arguments of the run;
+the working memory of a similarity is assumed to be that of sparse products.
 """
 
 from typing import Any, NamedTuple
@@ -34,13 +32,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(problem: Any, similarity: LinearMap, steps: Any) -> Sizes:
-    """Return the sizes of a run on this process.
-
-    Args:
-        problem: ``problem.Problem``.
-        similarity: S.
-        steps: ``problem.Steps``.
-    """
+    """Return the sizes of a run on this process."""
     num_nodes, num_classes = problem.targets.shape
     if problem.is_sharded:
         num_shards = len(problem.targets.addressable_shards)
@@ -83,10 +75,7 @@ def metric_entries(sizes: Sizes, num_columns: int) -> float:
 
 
 def total_bytes(sizes: Sizes, num_bytes: float) -> int:
-    """Return the peak, with the columns of the matrix that training nodes select.
-
-    They are held in addition to ``num_bytes``; selecting them, before, takes more.
-    """
+    """Return the peak, with the columns of the matrix that training nodes select."""
     share = sizes.num_splits * sizes.num_train / max(1, sizes.num_nodes)
     entries = sizes.num_entries if share < 0.9 else 0
     selected = share * entries * (sizes.itemsize + 12)

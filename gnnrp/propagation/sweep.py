@@ -166,8 +166,7 @@ def _validate(similarities: Any) -> dict[int, LinearMap]:
     """Return the similarities by power.
 
     Raises:
-        ValueError: there is none, or a power is negative or not an integer.
-        TypeError: not a mapping.
+        ValueError: there is none.
     """
     remedy = "sweep.powers(adjacency) makes one"
     checks.instance("similarities", similarities, Mapping, remedy)
@@ -183,11 +182,7 @@ def _identify(
     settings: dict[str, Any],
     options: Options,
 ) -> dict[str, Any]:
-    """Return the identity of this sweep as plain JSON.
-
-    Raises:
-        TypeError: a function has no fingerprint and no name in ``options.metadata``.
-    """
+    """Return the identity of this sweep as plain JSON."""
     values = settings | {
         "powers": list(similarities),
         "similarities": fingerprint.Structure(similarities),

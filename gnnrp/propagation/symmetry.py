@@ -1,8 +1,7 @@
 """Symmetry of linear maps, entry by entry or node by node, not by a norm.
 
-One rule holds for stored entries and for maps that are only functions: the
-difference between an entry and its mirror image is compared with the rows and columns
-that both stand in. A single asymmetric pair is detected whatever the number of nodes.
+An entry is compared with its mirror image relative to the rows and columns of both, so
+that a single asymmetric pair is detected whatever the number of nodes.
 """
 
 import jax
@@ -26,19 +25,12 @@ def find_asymmetry(
 ) -> str | None:
     """Return the reason why S may not be symmetric; None if it is symmetric.
 
-    The symmetry of maps with stored entries is decided from the entries
-    (``stored_symmetry``). Other maps are multiplied with random vectors v, |v_i| in
-    [1, 2] with random signs, and S v is compared with S^T v, the transpose by JAX, at
-    each node: a node may differ by 1,000 ε times the largest of its own products.
-    Rounding stays well below. A pair (i, j) whose entries differ by more than 1,000 ε
-    times the norm of row or column i is detected with a probability that does not
-    depend on n, and certainly if no other difference in its row offsets it. ε is that
-    of the dtype: 1e-4 times the norm in float32, 2e-13 in float64.
-
-    Args:
-        similarity: S, from ``linear_maps.as_pytree``.
-        num_nodes: n.
-        dtype: of the vectors.
+    Stored entries decide (``stored_symmetry``). Other maps are multiplied with random
+    vectors v, |v_i| in [1, 2] with random signs, and S v is compared with S^T v, the
+    transpose by JAX, at each node: they may differ by 1,000 ε times the largest of its
+    products. A pair (i, j) whose entries differ by more than 1,000 ε times the norm of
+    row or column i is detected with a probability that does not depend on n, and
+    certainly if no other difference in its row offsets it.
     """
     eps = float(jnp.finfo(dtype).eps)
     symmetric = stored_symmetry(similarity, eps)
@@ -55,14 +47,8 @@ def find_asymmetry(
 def stored_symmetry(similarity: LinearMap, eps: float) -> bool | None:
     """Return whether the stored entries make S symmetric; None if there are none.
 
-    Sparse and dense matrices are compared with their transposes, see
-    ``arrays.asymmetric_pair``. Walks and restarts are as symmetric as their adjacency,
-    a sandwich as both of its parts. Other maps may state it in an attribute
-    ``is_symmetric``, a boolean or None.
-
-    Args:
-        similarity: S.
-        eps: unit round-off of the run.
+    Walks and restarts are as symmetric as their adjacency, a sandwich as both of its
+    parts. Other maps may state it in an attribute ``is_symmetric``.
     """
     if isinstance(similarity, sparse.Matrix):
         return _sparse_is_symmetric(sparse.to_csr(similarity), eps)

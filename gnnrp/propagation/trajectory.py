@@ -59,19 +59,7 @@ def make_trajectories(
     metric: MetricFn,
     solver: tuple[str, str],
 ) -> list[Trajectory]:
-    """Return the solution of each step size as a trajectory.
-
-    Args:
-        solutions: of the solver.
-        problem: of the run.
-        similarity: S; its spectrum explains a divergence.
-        steps: of the run.
-        metric: from ``runtime.tracing.as_static``.
-        solver: its name, and the reason for it.
-
-    Raises:
-        ValueError: a split has no validation score, though nothing diverges.
-    """
+    """Return the solution of each step size as a trajectory."""
 
     @functools.cache
     def ends() -> Float[np.ndarray, "2 s"]:

@@ -1,11 +1,7 @@
-"""Curves of RP from closed forms, exact or Krylov.
+"""Curves of RP from closed forms F_t - F_0 = Σ_x a_x(t) b_x, exact or Krylov.
 
-A closed form is a sum over modes, F_t - F_0 = Σ_x a_x(t) b_x. The a(t) are known for
-every t on the host, in float64; the b are on the device.
-
-As functions of t the modes are nearly dependent: sixteen of their combinations (in
-float64, thirty-two) represent thousands of steps to round-off, so that the work per
-step is that of so narrow a product whatever the number of modes.
+The a(t) are float64 on the host, the b on the device. As functions of t the modes are
+nearly dependent: 16 to 32 combinations of them represent thousands of steps.
 """
 
 from collections.abc import Callable
@@ -178,10 +174,7 @@ def _score_curves(
 def _chunks(
     tall: Float[np.ndarray, "t r"], span: int, num_scores: int
 ) -> Float[np.ndarray, "p k r"]:
-    """Cut steps into chunks whose scores stay in the cache.
-
-    The last chunk and the last span are padded, so that all share one trace.
-    """
+    """Cut steps into chunks whose scores fit the cache, padded to share one trace."""
     num_scores = max(1, num_scores)
     # Several steps at once even if there are many nodes, to read the fields less often.
     least = min(_STEPS_AT_ONCE, max(1, _MAX_FLOATS // num_scores))

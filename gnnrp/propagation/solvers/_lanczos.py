@@ -34,13 +34,7 @@ class Space(NamedTuple):
 
 
 def init(start: Float[Array, "s c l"], num_rest: int, count: int) -> Space:
-    """Return a space of ``count`` vectors, all zero, and its first vector.
-
-    Args:
-        start: unit vectors R_0 / |R_0|.
-        num_rest: number of nodes on which the images are stored.
-        count: number of vectors; 0, or that of a checkpoint to restore.
-    """
+    """Return a space of ``count`` zero vectors, and its first vector R_0 / |R_0|."""
     numbers = (count, *start.shape[:2])
     return Space(
         _zeros(start, count, start.shape[2]),
@@ -61,16 +55,9 @@ def extend(
     first_image: Float[Array, "n s c"] | None,
     options: Options,
 ) -> Space:
-    """Return the space with more vectors.
+    """Return the space with ``count`` more vectors, of ``max_vectors`` in the end.
 
-    Args:
-        state: the space.
-        similarity: S.
-        positions: of the training nodes and the others.
-        count: number of vectors to add.
-        max_vectors: final size of the space, for capacity and progress.
-        first_image: S of the first vector; None: computed.
-        options: progress.
+    ``first_image`` is S of the first vector; None: computed.
     """
     diagonal, off_diagonal = list(state.diagonal), list(state.off_diagonal)
     capacity = _capacity(len(diagonal) + count, max_vectors)
@@ -147,10 +134,7 @@ def find_fault(
 
 @tracing.Jit
 def _errors(arrays, similarity, positions, weights, image):
-    """Return the errors of V^T V, of S V on the training nodes and on the others.
-
-    The last result is the size of the images that are combined.
-    """
+    """Return the errors of V^T V, of S V on train and on rest, and the size of S V."""
     vectors, images, vector = arrays
     einsum = functools.partial(jnp.einsum, precision="highest")
     every = jnp.concatenate([vectors, vector[:, :, None]], axis=2)

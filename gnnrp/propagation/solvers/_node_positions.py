@@ -31,7 +31,7 @@ class Indexed(NamedTuple):
 
     @property
     def num_rest(self) -> int:
-        """Number of values that ``on_rest`` returns for each column."""
+        """Number of values of ``on_rest`` in each column."""
         return self.rest.shape[1]
 
 
@@ -54,7 +54,7 @@ class InPlace(NamedTuple):
 
     @property
     def num_rest(self) -> int:
-        """Number of values that ``on_rest`` returns for each column."""
+        """Number of values of ``on_rest`` in each column."""
         return self.train.shape[1]
 
 

@@ -1,8 +1,7 @@
 """Checks of restored checkpoints by a scan over their curves and one evaluation.
 
-Each function returns the fault of a checkpoint, or None. A number that nothing else
-determines, such as the score or the residual norm of an inner step, is not checked
-here; the digest of ``checkpoints.bind`` covers it.
+Each function returns the fault of a checkpoint, or None. The digest of
+``checkpoints.bind`` covers what nothing else determines, as the score of an inner step.
 """
 
 import functools
@@ -34,22 +33,12 @@ def find_iterate_fault(
     norm_fn: Callable[[Problem, Any, Any], Float[Array, " s"]],
     evaluation: Evaluation,
 ) -> str | None:
-    """Check a run of single steps.
+    """Check a run of single steps, whose ``start`` is the carry before the first one.
 
     The predictions and the best ones must score as the curves state, up to the one node
     that round-off may move across a tie, the choice must be that of the validation
     curve, and the first norm that of the start. Numbers may be infinite or NaN only
     where a split has diverged.
-
-    Args:
-        t: number of the checkpoint.
-        carry: restored, see ``iterate``.
-        curves: restored; -inf where a score is NaN.
-        start: carry before the first step.
-        problem: of the run.
-        mask: targets that are fed back.
-        norm_fn: (problem, mask, predictions) -> residual norm of each split.
-        evaluation: metric and selection rule of the run.
     """
     if int(carry.state.t) != t:
         return f"its state is of step {int(carry.state.t)}"
@@ -91,11 +80,6 @@ def find_exact_fault(
     The choice must be that of the validation curve, and the first norm and that of the
     best predictions those of the curve. Scores are not computed again: the curves come
     from another form of the predictions, which ranks ties in another way.
-
-    Args:
-        curves: restored, of each split and step size; see ``_closed_forms``.
-        problem: of the run.
-        evaluation: metric and selection rule of the run.
     """
     num_classes = problem.targets.shape[1]
     initial_residual = problem.initial_residual

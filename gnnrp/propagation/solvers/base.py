@@ -1,8 +1,4 @@
-"""Solvers of RP: the protocol, and the values that a solver takes and returns.
-
-A solver is a frozen dataclass with three methods. ``propagation.run`` accepts any
-object that has them; see ``Solver``.
-"""
+"""Solvers of RP: the protocol, and the values that a solver takes and returns."""
 
 import dataclasses
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -39,13 +35,7 @@ class Evaluation(NamedTuple):
     def choose(
         self, val: Float[np.ndarray, "s t"], has_val: Bool[np.ndarray, " s"]
     ) -> Choice:
-        """Return the selected step of each split.
-
-        Args:
-            val: validation scores of steps 1 to t.
-            has_val: False for a split without validation nodes, which selects its last
-                step.
-        """
+        """Return the choice of each split: the last step without validation nodes."""
         steps = np.arange(1, val.shape[1] + 1, dtype=val.dtype)
         return selection.over_curve(
             np.where(has_val[:, None], val, steps),
@@ -76,12 +66,7 @@ class Solver(Protocol):
     """A method to take the steps of RP; an immutable value, such as ``Iterate()``."""
 
     def unsupported(self, problem: Problem, similarity: LinearMap) -> str | None:
-        """Return the reason why the solver does not support the problem, or None.
-
-        Args:
-            problem: targets, masks and initial predictions.
-            similarity: S, from ``linear_maps.as_pytree``.
-        """
+        """Return the reason why the solver does not support the problem, or None."""
         ...
 
     def cost(self, sizes: Sizes) -> Cost:
@@ -98,17 +83,8 @@ class Solver(Protocol):
     ) -> list[Solution]:
         """Take the steps; return a solution for each step size.
 
-        Args:
-            problem: targets, masks and initial predictions.
-            similarity: S on matrices that vanish outside the training nodes.
-            steps: step sizes, and the number of steps.
-            evaluation: metric and selection rule.
-            options: checkpoints (``metadata`` identifies the run), memory limit and
-                progress.
-
-        Raises:
-            ValueError: a checkpoint is damaged or of another run.
-            KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
+        V vanishes outside the training nodes in every product S V; ``options.metadata``
+        identifies the run in its checkpoints.
         """
         ...
 

@@ -43,13 +43,6 @@ def choose(
 ) -> tuple[Solver, str]:
     """Return a solver and the reason for it.
 
-    Args:
-        solver: one solver, or ``Auto``.
-        problem: of the run.
-        similarity: S, from ``linear_maps.as_pytree``.
-        steps: of the run.
-        max_bytes: memory limit, see ``memory.room``.
-
     Raises:
         ValueError: the solver, or every candidate, does not support the problem or does
             not fit in memory.
@@ -124,11 +117,7 @@ def _choose_cheapest(
 def _check_memory(
     solver: Solver, others: list[Solver], sizes: Sizes, room: memory.Room
 ) -> None:
-    """Refuse a solver that does not fit in memory, and name alternatives that do.
-
-    Raises:
-        ValueError: it does not fit.
-    """
+    """Refuse a solver that does not fit in memory, and name alternatives that do."""
     ways = [
         f"the solver {name_of(each)!r}, about "
         f"{memory.format_bytes(each.cost(sizes).num_bytes)}"

@@ -1,11 +1,7 @@
 """Any step of RP, and its limit, from the eigenvectors of S_XX.
 
-S_XX = Q diag(λ) Q^T, z = η λ. For the squared loss from F_0, with R_0 = Y - F_0,
-
-    F_t = F_0 + S[:, X] Q diag(g_t) Q^T R_0,   g_t = (1 - (1 - z)^t) / λ,   g_t(0) = η t
-
-for all nodes. Only the columns S[:, X] are formed; the
-factorization is float64 on the host.
+S_XX = Q diag(λ) Q^T, R_0 = Y - F_0, squared loss; float64 on the host:
+F_t = F_0 + S[:, X] Q diag(g_t) Q^T R_0, g_t = (1 - (1 - η λ)^t) / λ, g_t(0) = η t.
 """
 
 import dataclasses
@@ -83,12 +79,7 @@ class Exact:
         evaluation: Evaluation,
         options: Options,
     ) -> list[Solution]:
-        """Return a solution for each step size; see ``solvers.base.Solver``.
-
-        Raises:
-            ValueError: a checkpoint is damaged or of another run.
-            KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
-        """
+        """Return a solution for each step size."""
         num_splits, num_steps = len(problem.train), steps.num_steps
         similarity = tracing.as_argument(similarity)
 
@@ -195,11 +186,8 @@ def growth(
 ) -> Float[np.ndarray, "t l"]:
     """Return g_t(λ) = (1 - (1 - η λ)^t) / λ without cancellation; g_t(0) = η t.
 
-    Args:
-        eigenvalues: λ, of any sign; λ < 0 grows like (1 + η |λ|)^t, up to infinity.
-        step_size: η.
-        steps: t >= 0, integers unless ``flow``.
-        flow: the gradient flow instead, (1 - exp(-η λ t)) / λ.
+    λ < 0 grows like (1 + η |λ|)^t, up to infinity. ``flow`` gives that of the gradient
+    flow, (1 - exp(-η λ t)) / λ, also at steps t that are no integers.
 
     Source: paper's proof of Theorem 3.2; the stable forms are ours.
     """
@@ -256,18 +244,7 @@ def residual_norms(
     *,
     step_size: float,
 ) -> Float[np.ndarray, " t"]:
-    """Return |R_t|, the Frobenius norm over the training nodes, for all steps.
-
-    Args:
-        factorization: of S.
-        initial_residual: R_0 = Y - F_0 on the training nodes.
-        steps: t, whole numbers in any order.
-        step_size: η > 0.
-
-    Raises:
-        ValueError: as ``trajectory``.
-        TypeError: no factorization.
-    """
+    """Return |R_t|, the Frobenius norm over the training nodes, for all steps."""
     checks.positive("step_size", step_size)
     steps = _checked_steps(steps, whole=True)
     coefficients = _coefficients(factorization, initial_residual)
@@ -285,19 +262,8 @@ def limit(
 ) -> Float[np.ndarray, "m c"]:
     """Return S[nodes, X] (S_XX + μ I)^-1 R_0, the limit of F_t - F_0 if μ = 0.
 
-    Without a ridge, eigenvalues within round-off of 0 count as 0 (the pseudo-inverse),
-    so that a singular S_XX is no error. ``convergence`` reports whether the limit is
-    reached.
-
-    Args:
-        factorization: of S.
-        initial_residual: R_0 = Y - F_0 on the training nodes.
-        ridge: μ; kernel ridge regression if positive.
-
-    Raises:
-        ValueError: a ridge that leaves S_XX + μ I not positive definite; not a residual
-            for each training node.
-        TypeError: no factorization.
+    If μ = 0, eigenvalues within round-off of 0 count as 0 (the pseudo-inverse).
+    ``convergence`` reports whether the limit is reached.
 
     Source: Theorem 3.2, Table 2 (App. B.2).
     """
@@ -333,20 +299,9 @@ def convergence(
 ) -> Convergence:
     """Return the row of the paper's convergence table that holds for this S, Y and η.
 
-    The table covers general targets; this function decides for these. A negative or
-    too large η λ matters only if R_0 has a component along its eigenvector. A zero λ
-    matters only if S carries that component to other nodes, which then drift by
-    η t S P R_0.
-
-    Args:
-        factorization: of S, with every node that must converge.
-        initial_residual: R_0 on the training nodes.
-        step_size: η > 0.
-
-    Raises:
-        ValueError: a step size that is not positive, or not a residual for each
-            training node.
-        TypeError: no factorization.
+    A negative or too large η λ matters only if R_0 has a component along its
+    eigenvector; a zero λ only if S carries that component to other nodes of the
+    factorization, which then drift by η t S P R_0.
 
     Source: Table 2 (App. B.2), Theorem 3.2.
     """
@@ -384,7 +339,6 @@ def _coefficients(
 
     Raises:
         ValueError: not a residual for each training node.
-        TypeError: no factorization.
     """
     remedy = "exact.factorize makes one"
     checks.instance("factorization", factorization, Factorization, remedy)

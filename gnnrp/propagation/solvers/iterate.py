@@ -51,11 +51,7 @@ class Iterate:
     residual_fn: ResidualFn = losses.squared
 
     def __post_init__(self) -> None:
-        """Check that the loss is a function.
-
-        Raises:
-            TypeError: it is not.
-        """
+        """Check that the loss is a function."""
         checks.function("residual_fn", self.residual_fn, "see losses.by_name")
 
     def unsupported(self, problem: Problem, similarity: LinearMap) -> str | None:
@@ -78,12 +74,7 @@ class Iterate:
         evaluation: Evaluation,
         options: Options,
     ) -> list[Solution]:
-        """Return a solution for each step size; see ``solvers.base.Solver``.
-
-        Raises:
-            ValueError: a checkpoint is damaged or of another run.
-            KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
-        """
+        """Return a solution for each step size."""
         similarity = tracing.as_argument(similarity)
         residual_fn = tracing.as_static(self.residual_fn)
         problem = _repeat_splits(problem, len(steps.step_sizes))

@@ -1,13 +1,8 @@
 """Every step and step size of RP from few products: a Krylov space of S_XX and R_0.
 
-Under the squared loss R_t = (I - η S_XX)^t R_0 lies in span{S_XX^j R_0} for every η.
-Lanczos, started from each column, gives an orthonormal V with V^T S_XX V = T
-tridiagonal, and S[rest, X] V for the other nodes at no further cost:
-
-    R_t ~ |R_0| V (I - η T)^t e_1,      F_t - F_0 ~ |R_0| S[rest, X] V g_t(T) e_1
-
-with g_t as in ``exact``. A space of m + 1 vectors gives m steps exactly. Splits
-and classes are columns of one product.
+Lanczos gives an orthonormal V with V^T S_XX V = T tridiagonal. With g_t of ``exact``,
+R_t ~ |R_0| V (I - η T)^t e_1,  F_t - F_0 ~ |R_0| S[rest, X] V g_t(T) e_1.
+A space of m + 1 vectors gives m steps exactly. Splits and classes are columns.
 """
 
 import dataclasses
@@ -85,13 +80,7 @@ class Krylov:
         evaluation: Evaluation,
         options: Options,
     ) -> list[Solution]:
-        """Return a solution for each step size; see ``solvers.base.Solver``.
-
-        Raises:
-            ValueError: the first product has another shape, or is not finite; a
-                checkpoint is damaged or of another run.
-            KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
-        """
+        """Return a solution for each step size."""
         sizes = sizes_of(problem, similarity, steps)
         room = memory.room(options.max_bytes)
         first_product = self._first_product(problem)
@@ -206,23 +195,9 @@ def build(
 ) -> Basis:
     """Extend the space until the predictions at all steps stop changing.
 
-    Args:
-        similarity: S, symmetric.
-        positions: of the nodes of each split.
-        residual: R_0 on the training nodes, zero in the padding.
-        steps: the error is estimated for these step sizes, but the space serves all.
-            t + 1 vectors suffice.
-        tolerance: estimated relative error of F_t, at steps spaced evenly in log t and
-            in the norm x^T |S_XX| x. The estimate is the change by the last four
-            vectors, times its ratio to the change before (at most 1). 1e-4 by default,
-            1e-10 in float64.
-        max_vectors: limit of the memory; at most 256.
-        first_product: S [R_0, 0]; None: computed.
-        options: checkpoints, one every four vectors at most, and progress.
-
-    Raises:
-        ValueError: a checkpoint is damaged or of another run.
-        KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if a folder is set.
+    The error of F_t is estimated at steps spaced evenly in log t, in the norm
+    x^T |S_XX| x, as the change by the last four vectors times its ratio to the change
+    before (at most 1). The tolerance is 1e-4 by default, 1e-10 in float64.
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
@@ -410,10 +385,7 @@ def _change(
 
 
 def _positions_of(problem: Problem) -> Positions:
-    """Return the node positions.
-
-    Each evaluated part is a contiguous slice of the other nodes.
-    """
+    """Return the node positions, of which each part is a contiguous slice."""
     if problem.is_sharded:
         return InPlace(problem.train)
     covered = (
