@@ -9,6 +9,7 @@ import scipy.linalg
 
 from gnnrp import graph, metrics, sparse
 from gnnrp.propagation import exact, linear_maps, similarity, solvers
+from gnnrp.propagation.solvers import _closed_forms
 from gnnrp.types import Split
 
 seeds = pytest.mark.parametrize("seed", range(3))
@@ -550,3 +551,14 @@ def test_limit_is_kernel_regression_by_the_pseudo_inverse(seed):
     for S, _ in problems(seed):
         expected = references.kernel_regression(S, Y_ALL, TRAIN)
         assert_close(exact.limit(factorize(S), Y), expected, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_combinations_of_modes_represent_thousands_of_steps(dtype):
+    modes = exact.growth(np.linspace(0, 1, 200), 0.5, np.arange(1, 3001))
+    weights = np.random.default_rng(0).uniform(0.5, 1, 200)
+    tall, mix = _closed_forms._compress(modes, weights, dtype)
+    assert tall.shape[1] <= 64
+    largest = (modes * weights).max(axis=1, keepdims=True)
+    error = np.abs((tall @ mix - modes) * weights) / largest
+    assert error.max() < {"float32": 3e-7, "float64": 1e-13}[dtype]

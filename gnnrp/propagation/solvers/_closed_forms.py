@@ -1,7 +1,7 @@
 """Curves of RP from closed forms F_t - F_0 = Σ_x a_x(t) b_x, exact or Krylov.
 
 The a(t) are float64 on the host, the b on the device. As functions of t the modes are
-nearly dependent: 16 to 32 combinations of them represent thousands of steps.
+nearly dependent: 16 to 64 combinations of them represent thousands of steps.
 """
 
 from collections.abc import Callable
@@ -191,7 +191,8 @@ def _compress(
     A random range finder, doubled until the error is small; it always ends, since the
     factorization is exact at r = t.
     """
-    tolerance = 3e-8 if np.dtype(dtype) == np.float32 else 4e-15
+    round_off = 4 * np.finfo(float).eps * np.sqrt(len(modes))  # of the projection
+    tolerance = 3e-8 if np.dtype(dtype) == np.float32 else round_off
     weighted = modes * weights
     size = np.abs(weighted).max(axis=1, keepdims=True, initial=0)
     # Steps past overflow are ignored, and become NaN.

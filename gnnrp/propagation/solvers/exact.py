@@ -56,9 +56,7 @@ class Exact:
             columns + 2 * tall + 2 * square,  # S[:, X] Q, of S in float64
         )
         rows = sizes.num_evaluated * num_train * (WIDE + itemsize)
-        # To round-off of float64, more combinations of the modes are tried.
-        num_arrays = (5, 0.6) if itemsize < WIDE else (9, 1)
-        modes = _closed_forms.mode_bytes(sizes.num_steps, num_train, *num_arrays)
+        modes = _closed_forms.mode_bytes(sizes.num_steps, num_train, 5, 0.6)
         predictions = (2 * WIDE + sizes.num_step_sizes * itemsize) * (
             sizes.num_splits * n * sizes.num_classes
         )

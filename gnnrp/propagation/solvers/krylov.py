@@ -149,7 +149,7 @@ def peak_bytes(sizes: Sizes, num_vectors: int) -> int:
     rows = (n - sizes.num_train) * width + s * sizes.num_evaluated * width
     growing = 2 * basis // 3 if num_vectors > 32 else 0
     # The allocator retains one span of steps after it is freed.
-    arrays = 6.5 if sizes.itemsize < WIDE else 11
+    arrays = 6.5 if sizes.itemsize < WIDE else 9
     modes = _closed_forms.mode_bytes(sizes.num_steps, c * num_vectors, arrays, 0)
     products = (3 + sizes.num_step_sizes) * s * n * c * sizes.itemsize
     scores = metric_entries(sizes, s * c) * sizes.itemsize
