@@ -7,7 +7,7 @@ import pytest
 import sklearn.metrics
 
 from gnnrp import metrics
-from gnnrp.propagation.problem import evaluate_parts, make_problem
+from gnnrp.propagation.problem import evaluate, make_problem
 from gnnrp.runtime import tracing
 from gnnrp.types import Split
 
@@ -72,7 +72,7 @@ def test_ties_go_to_the_same_class_in_every_part_of_a_split():
     split = Split(np.stack([train] * 2), np.stack(val), np.stack(test))
     problem = make_problem(y, split)
     metric = tracing.as_static(metrics.accuracy)
-    found = evaluate_parts(problem, jnp.zeros((8, 2, 4)), metric=metric)
+    found = evaluate(problem, jnp.zeros((8, 2, 4)), metric=metric)
     expected = [
         [accuracy(jnp.zeros(y.shape), y, mask) for mask in masks]
         for masks in (val, test)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gnnrp.propagation.convergence import divergence_steps
-from gnnrp.propagation.problem import Problem, evaluate_parts
+from gnnrp.propagation.problem import Problem, evaluate
 from gnnrp.propagation.solvers.base import Solution
 from gnnrp.types import MetricFn
 
@@ -43,10 +43,9 @@ def _where(flags: Bool[np.ndarray, " s"]) -> str:
 def _rises_to_the_end(
     solution: Solution, problem: Problem, num_steps: int
 ) -> Bool[np.ndarray, " s"]:
-    """Return a flag for each split: its first best step is the last step.
+    """Return a flag for each split: its first best step is the last of several.
 
-    A plateau does not count, although the rule "last" selects its end: more steps would
-    not change its score. Nor does a single step, or a split without validation nodes.
+    A plateau does not count, although the rule "last" selects its end.
     """
     rising = np.asarray(solution.choice.rising) == num_steps
     if num_steps == 1 or not rising.any():
@@ -59,34 +58,30 @@ def _is_constant(
 ) -> Bool[np.ndarray, " s"]:
     """Return a flag for each split: all nodes get one class, though training has more.
 
-    A split is exempt if the metric depends on more than the largest score, as a ROC-AUC
-    does: an imbalanced class may then have the largest score everywhere.
+    A split is exempt if the metric uses more than the largest score, as a ROC-AUC does:
+    an imbalanced class may then have the largest score everywhere.
     """
     F = solution.predictions
-    count = range(len(F))  # one split at a time: memory
-    extremes = [_extreme_classes(F[split]) for split in count]
+    splits = range(len(F))  # one at a time: memory
+    extremes = [_extreme_classes(F[split]) for split in splits]
     same = np.array([bool(low >= high) for low, high in extremes])
-    if not same.any() or not (same := same & _has_several_classes(problem)).any():
+    if same.any():
+        several = _has_several_classes(problem.targets, problem.train, problem.known)
+        same &= np.asarray(several)
+    if not same.any():
         return same
-    decisions = jnp.stack([_one_hot_decisions(F[split]) for split in count])
+    decisions = jnp.stack([_one_hot_decisions(F[split]) for split in splits])
     scores = [
-        np.asarray(
-            evaluate_parts(problem, jnp.moveaxis(jnp.asarray(x), 0, 1), metric=metric)
-        )
+        evaluate(problem, jnp.moveaxis(jnp.asarray(x), 0, 1), metric=metric)
         for x in (F, decisions)
     ]
     with np.errstate(invalid="ignore"):
         return same & ~(np.abs(scores[0] - scores[1]) > 0).any(axis=0)
 
 
-def _has_several_classes(problem: Problem) -> Bool[np.ndarray, " s"]:
-    """Return a flag for each split: training nodes have one class each, not all one."""
-    flags = _are_one_hot_and_several(problem.targets, problem.train, problem.known)
-    return np.asarray(flags)
-
-
 @jax.jit
-def _are_one_hot_and_several(targets, train, known):
+def _has_several_classes(targets, train, known):
+    """Return a flag for each split: training nodes have one class each, not all one."""
     one_hot = (jnp.max(targets, axis=1) == 1) & (jnp.sum(targets != 0, axis=1) == 1)
     if known is not None:
         one_hot &= known.all(axis=1)

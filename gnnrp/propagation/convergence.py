@@ -58,7 +58,7 @@ class Convergence(NamedTuple):
         """Consequence and cause in words."""
         causes = []
         if self.has_large_mode:
-            causes.append(_bound_exceeded(self.step_size, self.safe_step_size))
+            causes.append(_describe_excess(self.step_size, self.safe_step_size))
         if self.has_negative_mode:
             causes.append(
                 f"S_XX has eigenvalue {self.smallest:.4g} < 0 and Y a component on it"
@@ -78,35 +78,24 @@ class Convergence(NamedTuple):
 
     def to_record(self) -> dict[str, Any]:
         """Return numbers, names and the explanation as plain JSON."""
-        return {
-            "definiteness": str(self.definiteness),
-            "smallest": self.smallest,
-            "largest": self.largest,
-            "safe_step_size": self.safe_step_size,
-            "residual_converges": self.residual_converges,
-            "predictions_converge": self.predictions_converge,
-            "explanation": self.explanation,
-        }
+        names = ("smallest", "largest", "safe_step_size")
+        names += ("residual_converges", "predictions_converge", "explanation")
+        record = {name: getattr(self, name) for name in names}
+        return {"definiteness": str(self.definiteness)} | record
 
-    def to_numbers(self) -> Float[np.ndarray, "8"]:
+    def pack(self) -> Float[np.ndarray, "8"]:
         """Return the fields as numbers, for a checkpoint."""
         return np.array([_KINDS.index(self.definiteness), *self[1:]], np.float64)
 
     @classmethod
-    def from_numbers(cls, numbers: Float[np.ndarray, "8"]) -> "Convergence":
-        """Return the report that ``to_numbers`` converted.
-
-        Raises:
-            ValueError: the numbers are not those of a report.
-        """
-        kind, *spectrum = numbers[:5].tolist()
-        flags = numbers[5:].tolist()
-        smallest, largest, safe, step_size = spectrum
+    def unpack(cls, numbers: Float[np.ndarray, "8"]) -> "Convergence":
+        """Return the report that ``pack`` converted; refuse other numbers."""
+        kind, smallest, largest, safe, step_size, *flags = numbers.tolist()
         ordered = smallest <= largest and safe > 0 and step_size > 0
         if kind not in range(len(_KINDS)) or not ordered or not {*flags} <= {0, 1}:
             msg = f"no convergence report has the numbers {numbers.tolist()}"
             raise ValueError(msg)
-        return cls(_KINDS[int(kind)], *spectrum, *map(bool, flags))
+        return cls(_KINDS[int(kind)], *numbers[1:5].tolist(), *map(bool, flags))
 
 
 def divergence_steps(norms: Float[np.ndarray, "s t"]) -> Int[np.ndarray, " s"]:
@@ -121,28 +110,25 @@ def divergence_steps(norms: Float[np.ndarray, "s t"]) -> Int[np.ndarray, " s"]:
 def safe_step_size(
     ends: Float[np.ndarray, "2"], step_size: float, max_curvature: float
 ) -> tuple[float, str]:
-    """Return a step size that would not have diverged, and why this one did.
-
-    It is 2 / (curvature λ_max); 0 if no step is safe, NaN if none is known to be.
-    """
+    """Return a safe step size (0: none, NaN: unknown), and why this one diverges."""
     smallest, largest = float(min(ends)), float(max(ends))
     unknown = np.isnan(max_curvature) or not np.isfinite(ends).all()
     if unknown or largest == smallest == 0:
         return float("nan"), "no step size is known to be safe for this loss"
     safe = 2 / (max_curvature * largest) if largest > 0 else np.inf
-    exceeded = _bound_exceeded(step_size, safe)
+    excess = _describe_excess(step_size, safe)
     if smallest < -_ROUND_OFF * max(largest, -smallest):
         why = f"S_XX has an eigenvalue near {smallest:.4g} < 0: no step is safe"
-        return 0.0, f"{exceeded}, and {why}" if step_size >= safe else why
+        return 0.0, f"{excess}, and {why}" if step_size >= safe else why
     if step_size < safe:
         return 0.0, (
             f"step size {step_size:g} is below 2 / λ_max = {safe:.4g}, so S_XX cannot "
             "be symmetric: no step is safe"
         )
-    return safe, exceeded
+    return safe, excess
 
 
-def _bound_exceeded(step_size: float, safe: float) -> str:
+def _describe_excess(step_size: float, safe: float) -> str:
     return f"step size {step_size:g} is not below 2 / λ_max = {safe:.4g}"
 
 
@@ -156,19 +142,19 @@ def spectrum_ends(
     """
     inside = train.T
 
-    def shifted(v, shift):
+    def multiply(v, shift):
         return jnp.where(inside, similarity(v), 0) - shift[None, :] * v
 
-    def dominant(shift):
+    def find_dominant(shift):
         def body(_, v):
-            image = shifted(v, shift)
+            image = multiply(v, shift)
             norm = jnp.linalg.norm(image, axis=0, keepdims=True)
             return image / jnp.where(norm > 0, norm, 1)
 
         v = jax.lax.fori_loop(0, _NUM_ITERATIONS, body, body(0, start))
-        return jnp.sum(v * shifted(v, shift), axis=0)
+        return jnp.sum(v * multiply(v, shift), axis=0)
 
     start = 1 + jnp.sin(jnp.arange(len(inside), dtype=jnp.zeros(0).dtype)) / 2
     start = jnp.where(inside, start[:, None], 0)
-    first = dominant(jnp.zeros(len(train), start.dtype))
-    return jnp.stack([first, first + dominant(first)])
+    first = find_dominant(jnp.zeros(len(train), start.dtype))
+    return jnp.stack([first, first + find_dominant(first)])

@@ -11,21 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from gnnrp.propagation import linear_maps
-from gnnrp.propagation.problem import (
-    Problem,
-    Steps,
-    as_split,
-    make_problem,
-    peak_bytes,
-)
+from gnnrp.propagation.problem import Problem, Steps, as_split, make_problem, peak_bytes
 from gnnrp.propagation.selection import FIRST_BEST, Selection
 from gnnrp.propagation.solvers.base import Evaluation, Solver, identity_of, name_of
 from gnnrp.propagation.solvers.choose import AUTO, Auto, choose
-from gnnrp.propagation.trajectory import (
-    Trajectory,
-    drop_split_axis,
-    make_trajectories,
-)
+from gnnrp.propagation.trajectory import Trajectory, drop_split_axis, make_trajectories
 from gnnrp.runtime import checks, fingerprint, memory, tracing
 from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap, MetricFn, Scalar, Split
@@ -126,16 +116,17 @@ def run(
     similarity = linear_maps.full_map(linear_maps.as_pytree(similarity))
     linear_maps.check(similarity, problem.targets)
     solver, reason = choose(solver, problem, similarity, steps, options.max_bytes)
-    evaluation = Evaluation(tracing.as_static(metric), selection)
+    metric = tracing.as_static(metric)
+    evaluation = Evaluation(metric, selection)
     if options.folder is not None:
-        identity = _identify(similarity, problem, steps, solver, evaluation, options)
+        settings = identity_of(solver, steps, evaluation)
+        identity = _identify(settings, similarity, problem, dict(options.metadata))
         options = dataclasses.replace(options, metadata=identity)
     if not problem.is_sharded:
         similarity = linear_maps.restrict(similarity, problem.train.any(axis=0))
     solutions = solver.solve(problem, similarity, steps, evaluation, options)
-    names = (name_of(solver), reason)
     trajectories = make_trajectories(
-        solutions, problem, similarity, steps, evaluation.metric, names
+        solutions, problem, similarity, steps, metric, (name_of(solver), reason)
     )
     if np.ndim(as_split(split).train) == 1:
         trajectories = [drop_split_axis(each) for each in trajectories]
@@ -161,19 +152,14 @@ def _check_targets(targets: Any, max_bytes: int | None) -> None:
 
 
 def _identify(
-    similarity: LinearMap,
-    problem: Problem,
-    steps: Steps,
-    solver: Solver,
-    evaluation: Evaluation,
-    options: Options,
+    settings: dict[str, Any], similarity: LinearMap, problem: Problem, metadata: Any
 ) -> dict[str, Any]:
     """Return the identity of this run as plain JSON."""
-    values = identity_of(solver, steps, evaluation) | {
+    values = settings | {
         "similarity": fingerprint.Structure(similarity),
         "shape": f"{problem.targets.dtype}{list(problem.targets.shape)}",
     }
     arrays = {"graph": similarity, "targets and splits": problem}
     if problem.is_sharded:  # no process has all rows
         arrays = {}
-    return fingerprint.identify(values, dict(options.metadata), **arrays)
+    return fingerprint.identify(values, metadata, **arrays)

@@ -55,14 +55,19 @@ def propagate(
     """
     num_iterations = checks.count("num_iterations", num_iterations, 0)
     start = arrays.floating("start", start)
-    if not isinstance(alpha, Tracer):
-        checks.in_interval("alpha", alpha, 0, 1)
+    check_alpha(alpha)
 
     def hop(new, _, start):
         weight = jnp.asarray(alpha, start.dtype)
         return weight * new + (1 - weight) * start
 
     return sparse.propagate(adjacency, hop, start, num_iterations)
+
+
+def check_alpha(alpha: Scalar) -> None:
+    """Check that α is in [0, 1], unless it is traced."""
+    if not isinstance(alpha, Tracer):
+        checks.in_interval("alpha", alpha, 0, 1)
 
 
 def limit(
@@ -109,8 +114,9 @@ def limit(
     # The loops need one type throughout.
     dtype = jax.eval_shape(adjacency, start).dtype
     start = start.astype(jnp.promote_types(dtype, start.dtype))
-    solve = _by_conjugate_gradients if symmetric else _by_hops
-    return solve(adjacency, start, alpha, tolerance, max_iterations)
+    solve = _solve_symmetric if symmetric else _iterate
+    weight = jnp.asarray(alpha, start.dtype)
+    return solve(adjacency, start, weight, tolerance, max_iterations)
 
 
 def limit_bytes(sizes: Sizes) -> int:
@@ -121,19 +127,13 @@ def limit_bytes(sizes: Sizes) -> int:
     return add_runtime(entries * sizes.itemsize)
 
 
-def _by_conjugate_gradients(
-    adjacency: LinearMap,
-    start: Float[Array, "n c"],
-    alpha: Scalar,
-    tolerance: float,
-    max_iterations: int,
-) -> Float[Array, "n c"]:
-    weight = jnp.asarray(alpha, start.dtype)
+def _solve_symmetric(adjacency, start, weight, tolerance, max_iterations):
+    """Return the limit by conjugate gradients."""
 
-    def column(source: Float[Array, " n"]) -> Float[Array, " n"]:
-        def system(v: Float[Array, " n"]) -> Float[Array, " n"]:
-            return v - weight * adjacency(v[:, None])[:, 0]
+    def system(v):
+        return v - weight * adjacency(v[:, None])[:, 0]
 
+    def solve_column(source):
         solution, _ = jax.scipy.sparse.linalg.cg(
             system, source, tol=tolerance, maxiter=max_iterations
         )
@@ -142,22 +142,16 @@ def _by_conjugate_gradients(
         reached = rest <= 10 * tolerance * jnp.linalg.norm(source)
         return jnp.where(reached, solution, jnp.nan)
 
-    return jax.vmap(column, in_axes=1, out_axes=1)((1 - weight) * start)
+    return jax.vmap(solve_column, in_axes=1, out_axes=1)((1 - weight) * start)
 
 
-def _by_hops(
-    adjacency: LinearMap,
-    start: Float[Array, "n c"],
-    alpha: Scalar,
-    tolerance: float,
-    max_iterations: int,
-) -> Float[Array, "n c"]:
-    weight = jnp.asarray(alpha, start.dtype)
+def _iterate(adjacency, start, weight, tolerance, max_iterations):
+    """Return the limit by hops, until they change little."""
     source = (1 - weight) * start
     # The distance to the limit is at most the last change times α / (1 - α).
     enough = tolerance * (1 - weight) * jnp.max(jnp.abs(start), axis=0)
 
-    def moving(state):
+    def changes(state):
         _, change, count = state
         return jnp.any(change > enough) & (count < max_iterations)
 
@@ -167,5 +161,5 @@ def _by_hops(
         return new, jnp.max(jnp.abs(new - old), axis=0), count + 1
 
     first = (start, jnp.full(start.shape[1], jnp.inf, start.dtype), 0)
-    end, change, _ = jax.lax.while_loop(moving, hop, first)
+    end, change, _ = jax.lax.while_loop(changes, hop, first)
     return jnp.where(change <= enough, end, jnp.nan)

@@ -1,6 +1,7 @@
 """Operations on any linear map V -> S V: conversion, checks, columns, restriction."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -9,12 +10,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import sparse
-from gnnrp.propagation.similarity import LazyWalk, Power, Restart, Sandwich, check_alpha
+from gnnrp.propagation.label import check_alpha
+from gnnrp.propagation.similarity import LazyWalk, Power, Restart, Sandwich
 from gnnrp.runtime import checks, tracing
 from gnnrp.types import LinearMap
 
 _MAX_SUPPORT = 0.9  # share of the nodes up to which a second matrix pays
 _MIN_ENTRIES = 2**20  # from which on a second compilation pays
+BLOCK_BYTES = 2**29  # unit vectors of a block of ``columns``
 
 
 def as_pytree(similarity: LinearMap) -> LinearMap:
@@ -48,7 +51,7 @@ def product(similarity: LinearMap, v: Float[Array, "n k"]) -> Float[Array, "n k"
 
 
 def check(similarity: LinearMap, like: Any) -> None:
-    """Check, without a product, that a map returns real (n, c) matrices of (n, c) ones.
+    """Check, without a product, that a map returns real matrices of the shape of V.
 
     Args:
         similarity: from ``as_pytree``.
@@ -80,7 +83,7 @@ def columns(
     num_nodes: int,
     *,
     dtype: jnp.dtype | None = None,
-    max_bytes: int = 2**29,
+    max_bytes: int = BLOCK_BYTES,
 ) -> Float[np.ndarray, "n l"]:
     """Return S[:, index] on the host, from products with unit vectors.
 
@@ -90,9 +93,6 @@ def columns(
         num_nodes: n.
         dtype: of the unit vectors; JAX's default float if None.
         max_bytes: of one block of unit vectors.
-
-    Raises:
-        ValueError: a column index is out of range.
     """
     num_nodes = checks.count("num_nodes", num_nodes, 0)
     index = checks.node_ids("index", index, num_nodes).astype(np.int32)
@@ -108,17 +108,15 @@ def columns(
     return out
 
 
-def _unit_columns_impl(similarity, part, num_nodes, dtype):
+@functools.partial(tracing.Jit, static_argnames=("num_nodes", "dtype"))
+def _unit_columns(similarity, part, num_nodes, dtype):
     units = jnp.zeros((num_nodes, len(part)), dtype)
     return similarity(units.at[part, jnp.arange(len(part))].set(1))
 
 
-_unit_columns = tracing.Jit(_unit_columns_impl, static_argnames=("num_nodes", "dtype"))
-
-
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class Restricted:
+class Restriction:
     """V -> S V for matrices V that vanish outside some nodes; see ``restrict``."""
 
     similarity: LinearMap  # S, for any V
@@ -135,17 +133,12 @@ def restrict(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> LinearMa
     """Return a map that equals S on matrices that vanish outside some nodes.
 
     Its first product with a sparse matrix skips the other columns. The map is returned
-    unchanged if it does not begin with such a product, if less than a tenth of the
-    columns can be skipped, or if the matrix has fewer than 2^20 entries, where another
-    compilation would take longer than the product.
+    unchanged if it has no such product, if less than a tenth of the columns can be
+    skipped, or if the matrix is too small for another compilation to pay.
 
     Args:
         similarity: S; an earlier restriction is undone.
         support: nodes where V may differ from zero.
-
-    Raises:
-        TypeError: the support is not boolean.
-        ValueError: the support has another length than S has columns.
     """
     similarity = full_map(similarity)
     matrix = _first_matrix(similarity)
@@ -156,13 +149,13 @@ def restrict(similarity: LinearMap, support: Bool[np.ndarray, " n"]) -> LinearMa
         return similarity
     if not is_sparse or matrix.data.size < _MIN_ENTRIES:
         return similarity
-    return Restricted(similarity, _restricted_factors(similarity, support))
+    return Restriction(similarity, _restriction_factors(similarity, support))
 
 
-def _restricted_factors(similarity: Any, support: np.ndarray) -> tuple[LinearMap, ...]:
+def _restriction_factors(similarity: Any, support: np.ndarray) -> tuple[LinearMap, ...]:
     """Return factors of S, the last of which skips the columns outside the support."""
     if isinstance(similarity, Sandwich):
-        last = _restricted_factors(similarity.outer, support)
+        last = _restriction_factors(similarity.outer, support)
         return (similarity.outer, similarity.inner, *last)
     if isinstance(similarity, Power | LazyWalk):
         if similarity.power == 0:
@@ -184,7 +177,7 @@ def _first_matrix(similarity: LinearMap) -> Any:
 
 def full_map(similarity: LinearMap) -> LinearMap:
     """Return the map before ``restrict``."""
-    return similarity.similarity if isinstance(similarity, Restricted) else similarity
+    return similarity.similarity if isinstance(similarity, Restriction) else similarity
 
 
 def _has_alpha(part: Any) -> bool:

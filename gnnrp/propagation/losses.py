@@ -70,21 +70,11 @@ def max_curvature(residual_fn: ResidualFn) -> float:
     """Return the largest -dρ/dF of a loss, which bounds its step size; NaN: unknown."""
     known = {squared: 1.0, sigmoid: 0.25, softmax: 0.5}
     # By identity, since not every function of a caller can be hashed.
-    curvatures = (value for each, value in known.items() if each is residual_fn)
-    return next(curvatures, float("nan"))
+    return next((known[fn] for fn in known if fn is residual_fn), float("nan"))
 
 
 def by_name(name: str) -> ResidualFn:
-    """Return the residual of "squared", "absolute", "sigmoid" or "softmax".
-
-    Raises:
-        ValueError: unknown name.
-    """
-    known = {
-        "squared": squared,
-        "absolute": absolute,
-        "sigmoid": sigmoid,
-        "softmax": softmax,
-    }
+    """Return the residual of "squared", "absolute", "sigmoid" or "softmax"."""
+    known = {fn.__name__: fn for fn in (squared, absolute, sigmoid, softmax)}
     checks.one_of("loss", name, known)
     return known[name]

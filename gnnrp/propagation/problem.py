@@ -113,33 +113,24 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     If devices share the rows of Y, they must share those of the masks and of F_0 too.
 
     Raises:
-        ValueError: shapes do not fit, targets are infinite, a split has no training
-            node with a target, or a training node is also in another part.
+        ValueError: a shape does not fit, a value is infinite, or a mask is empty or
+            overlaps another.
     """
     split = as_split(split)
+    dtype = jnp.zeros(0).dtype  # float32 unless JAX has float64 enabled
     if isinstance(targets, jax.Array) and not targets.is_fully_replicated:
-        return _sharded(targets, split, initial)
+        _check_targets(targets)
+        return _make_sharded(targets.astype(dtype), split, initial)
     checks.no_masked_entries("targets", targets)
     y = checks.as_array(targets)
-    if y.ndim != 2 or not np.issubdtype(y.dtype, np.floating):
-        hint = ".astype(float)" if y.ndim == 2 else "jax.nn.one_hot(labels, c)"
-        msg = (
-            f"targets must be floats of shape (n, c), got {y.dtype} {y.shape}; {hint} "
-            "makes them"
-        )
-        raise ValueError(msg)
-    dtype = jnp.zeros(0).dtype  # float32 unless JAX has float64 enabled
+    _check_targets(y)
     if np.isinf(y).any():
         msg = f"targets must not be infinite, and row {_first(np.isinf(y))} is"
         raise ValueError(msg)
     checks.representable("targets", y, dtype)
     y = y.astype(dtype)
-    train, val, test = (
-        np.atleast_2d(np.asarray(checks.mask(name, part, len(y), several=True)))
-        for name, part in _named(split)
-    )
+    train, val, test = map(np.asarray, _masks(split, len(y)))
     for name, part in (("val", val), ("test", test)):
-        checks.shape(f"the {name} mask", part, train.shape)
         if (train & part).any():
             node = _first((train & part).any(axis=0))
             msg = f"node {node} is in both the train and the {name} mask; take one away"
@@ -152,15 +143,17 @@ def make_problem(targets: Any, split: Split, initial: Any = None) -> Problem:
     if not fed.all():
         msg = f"split {_first(~fed)} has no training node with a known target"
         raise ValueError(msg)
+    if initial is not None:
+        start = checks.reals("initial", initial)
+        shape = _check_initial(start, (len(train), *y.shape))
+        if not np.isfinite(start).all():
+            msg = "initial must be finite"
+            raise ValueError(msg)
+        checks.representable("initial", start, dtype)
+        initial = np.broadcast_to(start.astype(dtype), shape)
     known = None if finite[train.any(axis=0)].all() else finite
-    return Problem(
-        np.where(finite, y, 0),
-        known,
-        train,
-        None if initial is None else _initial(initial, (len(train), *y.shape), dtype),
-        _part(y, val),
-        _part(y, test),
-    )
+    parts = _make_part(y, val), _make_part(y, test)
+    return Problem(np.where(finite, y, 0), known, train, initial, *parts)
 
 
 def peak_bytes(shape: tuple[int, int], *, itemsize: int) -> int:
@@ -169,10 +162,10 @@ def peak_bytes(shape: tuple[int, int], *, itemsize: int) -> int:
     return num_nodes * num_classes * (2 * itemsize + 2)
 
 
-def evaluate(
+def part_scores(
     metric: MetricFn, part: Part, predictions: Float[Array, "n s c"]
 ) -> Float[Array, " s"]:
-    """Return the metric of each split on its part."""
+    """Return the metric of each split on one part, inside a trace."""
     if part.index is None:
         over = jax.vmap(metric, in_axes=(1, None, 0))
         return over(predictions, part.targets, part.mask)
@@ -181,19 +174,18 @@ def evaluate(
     return jax.vmap(metric)(scores, part.targets, part.mask)
 
 
-def evaluate_parts(
+def evaluate(
     problem: Problem, predictions: Float[Any, "n s c"], *, metric: MetricFn
 ) -> Float[np.ndarray, "2 s"]:
     """Return the metric of each split on its validation and its test nodes."""
-    return decode_nan(_evaluate_parts(problem, predictions, metric=metric))
+    return decode_nan(_evaluate(problem, predictions, metric=metric))
 
 
 @tracing.Jit
-def _evaluate_parts(problem, predictions, *, metric):
+def _evaluate(problem, predictions, *, metric):
     parts = (problem.val, problem.test)
-    return encode_nan(
-        jnp.stack([evaluate(metric, part, predictions) for part in parts])
-    )
+    scores = [part_scores(metric, part, predictions) for part in parts]
+    return encode_nan(jnp.stack(scores))
 
 
 def encode_nan(scores: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -207,102 +199,87 @@ def decode_nan(scores: Any) -> Float[np.ndarray, "..."]:
     return np.where(np.isneginf(scores), np.asarray(np.nan, scores.dtype), scores)
 
 
-def _sharded(targets: jax.Array, split: Split, initial: Any) -> Problem:
-    """Validate arrays whose rows devices share; all processes raise the same error.
-
-    Raises:
-        ValueError: as ``make_problem``.
-    """
-    if targets.ndim != 2 or not jnp.issubdtype(targets.dtype, jnp.floating):
-        msg = (
-            f"targets must be floats of shape (n, c), got {targets.dtype} "
-            f"{targets.shape}"
-        )
-        raise ValueError(msg)
-    targets = targets.astype(jnp.zeros(0).dtype)
-    num_nodes, masks = len(targets), []
-    for name, part in _named(split):
-        mask = checks.mask(name, part, num_nodes, several=True)
-        masks.append(mask[None] if mask.ndim == 1 else mask)
-        checks.shape(name, masks[-1], (len(masks[0]), num_nodes))
-    train, val, test = masks
+def _make_sharded(targets: jax.Array, split: Split, initial: Any) -> Problem:
+    """Validate arrays whose rows devices share; all processes raise the same error."""
+    train, val, test = _masks(split, len(targets))
     if initial is not None:
-        shape = (len(train), *targets.shape)
-        if initial.shape not in {shape, shape[1:]}:
-            msg = f"initial must have shape {shape[1:]} or {shape}, got {initial.shape}"
-            raise ValueError(msg)
+        shape = _check_initial(initial, (len(train), *targets.shape))
         initial = jnp.broadcast_to(initial, shape).astype(targets.dtype)
     faults = _find_faults(targets, train, val, test, initial)
-    infinite, both, unfed, unknown, wild = (bool(each) for each in faults)
-    for wrong, msg in (
-        (infinite, "targets must not be infinite"),
-        (both, "a node is in the train mask and in another one"),
-        (unfed, "there is a split without a training node with a known target"),
-        (wild, "initial must be finite"),
-    ):
-        if wrong:
+    *wrong, unknown = (bool(each) for each in faults)
+    for is_wrong, msg in zip(wrong, _FAULTS, strict=True):
+        if is_wrong:
             raise ValueError(msg)
     finite = jnp.isfinite(targets)
-    return Problem(
-        jnp.where(finite, targets, 0),
-        finite if unknown else None,
-        train,
-        initial,
-        Part(None, targets, val),
-        Part(None, targets, test),
-    )
+    known = finite if unknown else None
+    parts = Part(None, targets, val), Part(None, targets, test)
+    return Problem(jnp.where(finite, targets, 0), known, train, initial, *parts)
+
+
+_FAULTS = (
+    "targets must not be infinite",
+    "a node is in the train mask and in another one",
+    "there is a split without a training node with a known target",
+    "initial must be finite",
+)
 
 
 @jax.jit
 def _find_faults(targets, train, val, test, initial):
+    """Return a flag for each of ``_FAULTS``, and for unknown training targets."""
     finite = jnp.isfinite(targets)
     return (
         jnp.isinf(targets).any(),
         (train & (val | test)).any(),
         ~(train & finite.any(axis=1)).any(axis=1).all(),
-        (train.any(axis=0)[:, None] & ~finite).any(),
         False if initial is None else ~jnp.isfinite(initial).all(),
+        (train.any(axis=0)[:, None] & ~finite).any(),
     )
 
 
 def as_split(parts: Any) -> Split:
-    """Return the masks of a split by name.
-
-    Raises:
-        TypeError: not three of them.
-    """
-    if not isinstance(parts, list | tuple) or len(parts) != len(Split._fields):
-        got = (
-            f"{len(parts)}" if isinstance(parts, list | tuple) else type(parts).__name__
-        )
+    """Return the masks of a split by name."""
+    is_list = isinstance(parts, list | tuple)
+    if not is_list or len(parts) != len(Split._fields):
+        got = len(parts) if is_list else type(parts).__name__
         msg = f"a split must be three masks, Split(train, val, test), got {got}"
         raise TypeError(msg)
     return Split(*parts)
 
 
-def _named(split: Split) -> list[tuple[str, Any]]:
-    return [(f"the {name} mask", mask) for name, mask in split._asdict().items()]
+def _masks(split: Split, num_nodes: int) -> list[Any]:
+    """Return the three masks, each (s, n)."""
+    masks: list[Any] = []
+    for part, values in split._asdict().items():
+        name = f"the {part} mask"
+        mask = checks.mask(name, values, num_nodes, several=True)
+        masks.append(mask[None] if mask.ndim == 1 else mask)
+        checks.shape(name, masks[-1], (len(masks[0]), num_nodes))
+    return masks
+
+
+def _check_targets(targets: Any) -> None:
+    if targets.ndim != 2 or not jnp.issubdtype(targets.dtype, jnp.floating):
+        hint = ".astype(float)" if targets.ndim == 2 else "jax.nn.one_hot(labels, c)"
+        msg = (
+            f"targets must be floats of shape (n, c), got {targets.dtype} "
+            f"{targets.shape}; {hint} makes them"
+        )
+        raise ValueError(msg)
+
+
+def _check_initial(initial: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if initial.shape not in {shape, shape[1:]}:
+        msg = f"initial must have shape {shape[1:]} or {shape}, got {initial.shape}"
+        raise ValueError(msg)
+    return shape
 
 
 def _first(flags: Any) -> int:
     return int(np.argwhere(flags)[0, 0])
 
 
-def _initial(
-    initial: Any, shape: tuple[int, ...], dtype: Any
-) -> Float[np.ndarray, "s n c"]:
-    start = checks.reals("initial", initial)
-    if start.shape not in {shape, shape[1:]}:
-        msg = f"initial must have shape {shape[1:]} or {shape}, got {start.shape}"
-        raise ValueError(msg)
-    if not np.isfinite(start).all():
-        msg = "initial must be finite"
-        raise ValueError(msg)
-    checks.representable("initial", start, dtype)
-    return np.broadcast_to(start.astype(dtype), shape)
-
-
-def _part(targets: np.ndarray, mask: np.ndarray) -> Part:
+def _make_part(targets: np.ndarray, mask: np.ndarray) -> Part:
     # The length is rounded up to three binary digits, so that masks of about the same
     # size share one trace. This leaves room for all classes, unless there are more
     # than 64.

@@ -25,19 +25,9 @@ def posterior(
 ) -> Posterior:
     """Return the posterior of a Gaussian process with covariance K, such as the NNGP.
 
-    Mean K[:, X] (K_XX + σ^2 I)^-1 Y, variance K_ii - K_iX (K_XX + σ^2 I)^-1 K_Xi.
-
-    Args:
-        factorization: of K.
-        targets: Y on the training nodes.
-        variance: K_ii of the nodes of the factorization.
-        noise: σ^2 of the labels; without it the pseudo-inverse, as in
-            ``exact.limit``.
-
-    Raises:
-        ValueError: noise that leaves K_XX + σ^2 I not positive definite, or targets
-            or variances that do not fit.
-        TypeError: no factorization.
+    Mean K[:, X] (K_XX + σ^2 I)^-1 Y, variance K_ii - K_iX (K_XX + σ^2 I)^-1 K_Xi, of
+    the nodes of the factorization of K, whose K_ii are ``variance``. If the noise σ^2
+    of the labels is 0, the inverse is a pseudo-inverse, as in ``exact.limit``.
 
     Source: Def. 4.1, its covariance Σ.
     """

@@ -61,12 +61,9 @@ class Choice(NamedTuple):
 def init(num_splits: int, dtype: jnp.dtype) -> Choice:
     """Return the choice before the first step."""
     # Each field has its own buffer, since solvers donate them.
-    return Choice(
-        jnp.array(np.full(num_splits, -np.inf, dtype)),
-        jnp.array(np.zeros(num_splits, np.int32)),
-        jnp.array(np.zeros(num_splits, np.int32)),
-        jnp.array(np.zeros(num_splits, bool)),
-    )
+    step, rising = (jnp.array(np.zeros(num_splits, np.int32)) for _ in range(2))
+    value = jnp.array(np.full(num_splits, -np.inf, dtype))
+    return Choice(value, step, rising, jnp.array(np.zeros(num_splits, bool)))
 
 
 def update(
@@ -95,7 +92,7 @@ def update(
 
 
 @functools.partial(jax.jit, static_argnames="rule")
-def over_curve(
+def choose(
     values: Float[Array, "s t"], *, rule: str, patience: Int[Array, ""]
 ) -> Choice:
     """Return the choice after steps 1 to t, equal to t calls of ``update``."""
@@ -109,7 +106,7 @@ def over_curve(
     return jax.lax.scan(body, start, (steps, values.T))[0]
 
 
-def num_steps_taken(choice: Choice, num_steps: int, patience: Int[Array, ""]) -> int:
+def count_steps(choice: Choice, num_steps: int, patience: Int[Array, ""]) -> int:
     """Return the number of steps, fewer only if every split ran out of patience."""
     if not np.all(choice.stopped):
         return num_steps

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from gnnrp import sparse
@@ -63,7 +62,7 @@ class LazyWalk:
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return (α A + (1 - α) I)^K V."""
-        check_alpha(self.alpha)
+        label.check_alpha(self.alpha)
 
         def hop(new, old, _):
             alpha = jnp.asarray(self.alpha, old.dtype)
@@ -152,24 +151,12 @@ class Probability:
 
 
 def walk(adjacency: LinearMap, power: int, alpha: float) -> Power | LazyWalk:
-    """Return B = (α A + (1 - α) I)^K: ``Power`` where α is 1, else ``LazyWalk``.
-
-    Raises:
-        ValueError: the power or α is out of range.
-    """
-    check_alpha(alpha)
-    if alpha == 1:
-        return Power(adjacency, power)
-    return LazyWalk(adjacency, power, alpha)
+    """Return B = (α A + (1 - α) I)^K: ``Power`` where α is 1, else ``LazyWalk``."""
+    label.check_alpha(alpha)
+    return Power(adjacency, power) if alpha == 1 else LazyWalk(adjacency, power, alpha)
 
 
 def _set_count(walk: Any, name: str) -> None:
-    """Convert the number of hops; leaves, which JAX may replace, are not validated."""
+    """Validate the number of hops. Leaves are not validated: JAX may replace them."""
     count = checks.count(name, getattr(walk, name), 0)
     object.__setattr__(walk, name, count)
-
-
-def check_alpha(alpha: Any) -> None:
-    """Check that α is in [0, 1], unless it is traced."""
-    if not isinstance(alpha, Tracer):
-        checks.in_interval("alpha", alpha, 0, 1)

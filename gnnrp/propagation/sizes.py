@@ -34,12 +34,11 @@ class Sizes(NamedTuple):
 def sizes_of(problem: Any, similarity: LinearMap, steps: Any) -> Sizes:
     """Return the sizes of a run on this process."""
     num_nodes, num_classes = problem.targets.shape
+    num_evaluated = problem.val.mask.shape[1] + problem.test.mask.shape[1]
     if problem.is_sharded:
         num_shards = len(problem.targets.addressable_shards)
         num_nodes = num_nodes * num_shards // len(problem.targets.sharding.device_set)
         num_evaluated = 2 * num_nodes
-    else:
-        num_evaluated = problem.val.index.shape[1] + problem.test.index.shape[1]
     return Sizes(
         num_nodes,
         num_classes,

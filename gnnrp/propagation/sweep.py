@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from gnnrp.propagation import driver, linear_maps
-from gnnrp.propagation.problem import Steps, as_split, make_problem
+from gnnrp.propagation import driver
+from gnnrp.propagation.problem import Steps, as_split
 from gnnrp.propagation.selection import FIRST_BEST, Selection
 from gnnrp.propagation.similarity import Power
 from gnnrp.propagation.solvers.base import (
@@ -22,7 +22,6 @@ from gnnrp.propagation.solvers.base import (
     name_of,
 )
 from gnnrp.propagation.solvers.choose import AUTO, Auto
-from gnnrp.propagation.solvers.krylov import Krylov
 from gnnrp.propagation.trajectory import Trajectory
 from gnnrp.runtime import checks, fingerprint, tracing
 from gnnrp.runtime.options import Options
@@ -65,10 +64,6 @@ def powers(adjacency: LinearMap, powers: Sequence[int] = POWERS) -> dict[int, Po
         adjacency: A, such as a matrix from ``sparse.prepare``.
         powers: K; the paper's grid by default.
 
-    Raises:
-        ValueError: a power is negative or not an integer, or there is none.
-        TypeError: A is not a linear map.
-
     Source: App. D.1, grid of the hyperparameter search.
     """
     checks.linear_map("the adjacency", adjacency)
@@ -88,8 +83,6 @@ def run(
     options: Options = Options(),
 ) -> Table:
     """Run RP for every similarity and step size; step sizes share their products.
-
-    Ascending powers of one matrix also share the first product of their Krylov spaces.
 
     Args:
         similarities: S by power, see ``powers``.
@@ -117,57 +110,50 @@ def run(
     grid = Steps(steps.step_sizes, steps.num_steps)  # a list, even of one
     split = as_split(split)
     metric = tracing.as_static(metric)
-    data = (targets, split, initial)
-    products = _FirstProducts(similarities, solver, data)
-    names = [name_of(each) for each in _candidates(solver)]
+    solvers = solver.candidates if isinstance(solver, Auto) else (solver,)
+    names = [name_of(each) for each in solvers]
     num_rows = len(grid.step_sizes) * len(np.atleast_2d(split.train))  # of a power
+    run_fn = functools.partial(
+        driver.run,
+        targets=targets,
+        split=split,
+        steps=grid,
+        metric=metric,
+        initial=initial,
+        solver=solver,
+        selection=selection,
+        options=Options(max_bytes=options.max_bytes),
+    )
     if options.folder is not None:
         settings = identity_of(solver, grid, Evaluation(metric, selection))
-        identity = _identify(similarities, data, settings, options)
+        data, metadata = (targets, split, initial), dict(options.metadata)
+        identity = _identify(settings, similarities, data, metadata)
         options = dataclasses.replace(options, metadata=identity)
 
-    def like(done: int) -> tuple[Any, Table]:
-        return products.state, _make_table([(0,) * 8] * (done * num_rows))
+    def like(done: int) -> Table:
+        return _make_table([(0,) * 8] * (done * num_rows))
 
-    def find_fault(done: int, state: tuple[Any, Table]) -> str | None:
-        reached, rows = list(similarities)[:done], state[1]
-        fault = products.find_fault(state[0])
-        return fault or _find_row_fault(rows, reached, grid, num_rows, len(names))
+    def find_fault(done: int, rows: Table) -> str | None:
+        powers = list(similarities)[:done]
+        return _find_fault(rows, powers, grid, num_rows, len(names))
 
     with keeper(options) as saved:
-        products.state, table = saved.restore(
-            like, find_fault, len(similarities)
-        ) or like(0)
+        table = saved.restore(like, find_fault, len(similarities)) or like(0)
         rows = list(zip(*table, strict=True))
-        for done, (power, S) in enumerate(similarities.items(), 1):
-            if done * num_rows <= len(table.power):
-                continue  # restored
-            trajectories = driver.run(
-                S,
-                targets,
-                split,
-                grid,
-                metric=metric,
-                initial=initial,
-                solver=products.solver_for(power),
-                selection=selection,
-                options=Options(max_bytes=options.max_bytes),
-            )
-            for step_size, each in zip(grid.step_sizes, trajectories, strict=True):
+        num_done = len(np.unique(table.power))
+        rest = list(similarities.items())[num_done:]
+        for done, (power, S) in enumerate(rest, num_done + 1):
+            for step_size, each in zip(grid.step_sizes, run_fn(S), strict=True):
                 rows.extend(_rows(power, step_size, each, names))
             options.report(STAGE, done, len(similarities))
-            saved.save_if_due(done, lambda: (products.state, _make_table(rows)))
-        saved.save(len(similarities), lambda: (products.state, _make_table(rows)))
+            saved.save_if_due(done, lambda: _make_table(rows))
+        saved.save(len(similarities), lambda: _make_table(rows))
     table = _make_table(rows)
     return table._replace(solver=np.array(names)[table.solver])
 
 
 def _validate(similarities: Any) -> dict[int, LinearMap]:
-    """Return the similarities by power.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return the similarities by power."""
     remedy = "sweep.powers(adjacency) makes one"
     checks.instance("similarities", similarities, Mapping, remedy)
     if not similarities:
@@ -177,10 +163,10 @@ def _validate(similarities: Any) -> dict[int, LinearMap]:
 
 
 def _identify(
+    settings: dict[str, Any],
     similarities: dict[int, LinearMap],
     data: Any,
-    settings: dict[str, Any],
-    options: Options,
+    metadata: Any,
 ) -> dict[str, Any]:
     """Return the identity of this sweep as plain JSON."""
     values = settings | {
@@ -189,72 +175,10 @@ def _identify(
     }
     arrays = {id(leaf): leaf for leaf in jax.tree.leaves(similarities)}  # each once
     trees = {"graph": list(arrays.values()), "data": data}
-    return fingerprint.identify(values, dict(options.metadata), **trees)
+    return fingerprint.identify(values, metadata, **trees)
 
 
-def _candidates(solver: Solver | Auto) -> tuple[Solver, ...]:
-    return solver.candidates if isinstance(solver, Auto) else (solver,)
-
-
-class _FirstProducts:
-    """A^K [R_0, 0] of ascending powers of one matrix, for a Krylov solver."""
-
-    def __init__(self, similarities: dict[int, Any], solver: Any, data: Any) -> None:
-        self.state: Any = ()
-        self._walks, self._solver = similarities, solver
-        walks = [S for S in similarities.values() if isinstance(S, Power)]
-        self._adjacency: Any = walks[0].adjacency if walks else None
-        shared = (
-            len(walks) == len(similarities)
-            and all(S.adjacency is self._adjacency for S in walks)
-            and bool(np.all(np.diff([S.power for S in walks]) >= 0))
-            and any(isinstance(each, Krylov) for each in _candidates(solver))
-        )
-        if shared:
-            start = make_problem(*data).initial_residual
-            self.state = (jnp.moveaxis(jnp.asarray(start), 0, 1), np.array(0))
-
-    def solver_for(self, power: int) -> Solver | Auto:
-        """Return the solver, whose Krylov space begins with the first product."""
-        if not self.state:
-            return self._solver
-        product_fn = functools.partial(self._advance, self._walks[power].power)
-        solvers = [
-            dataclasses.replace(each, first_product_fn=product_fn)
-            if isinstance(each, Krylov)
-            else each
-            for each in _candidates(self._solver)
-        ]
-        return Auto(tuple(solvers)) if isinstance(self._solver, Auto) else solvers[0]
-
-    def _advance(self, power: int) -> Float[Array, "n s c"]:
-        """Return the product of a power, from that of the power before."""
-        value, reached = self.state
-        self.state = (self._multiply(value, power - int(reached)), np.array(power))
-        return self.state[0]
-
-    def find_fault(self, state: Any) -> str | None:
-        """Return the fault of a restored product, or None."""
-        if not state:
-            return None
-        value, reached = state
-        if int(reached) not in {0, *(S.power for S in self._walks.values())}:
-            return f"its products are of power {int(reached)}"
-        expected = self._multiply(self.state[0], int(reached))
-        bound = 1e3 * float(jnp.finfo(value.dtype).eps)
-        error, largest = (float(jnp.abs(x).max()) for x in (value - expected, expected))
-        if not error <= bound * largest:
-            return "its products are not those of the adjacency"
-        return None
-
-    def _multiply(self, value: Float[Array, "n s c"], num_hops: int) -> Array:
-        walk: Any = Power(self._adjacency, num_hops)
-        S = tracing.as_argument(linear_maps.as_pytree(walk))
-        columns = value.reshape(len(value), -1)
-        return linear_maps.product(S, columns).reshape(value.shape)
-
-
-def _find_row_fault(
+def _find_fault(
     rows: Table, powers: list[int], grid: Steps, num_rows: int, num_solvers: int
 ) -> str | None:
     """Return the fault of restored rows, or None; scores are not computed again."""
@@ -306,14 +230,11 @@ def winner(table: Table) -> Winner:
     if not len(table.power):
         msg = "the table has no row; sweep.run makes one a power, step size and split"
         raise ValueError(msg)
-    settings = np.stack([table.power, table.step_size], axis=1)
-    _, first, of_row = np.unique(
-        settings, axis=0, return_index=True, return_inverse=True
-    )
-    of_row = of_row.ravel()
-    count = np.bincount(of_row)
-    val = np.bincount(of_row, table.val) / count
-    test = np.bincount(of_row, table.test) / count
+    pairs = np.stack([table.power, table.step_size], axis=1)
+    _, first, number = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    number = number.ravel()  # of the setting of each row
+    count = np.bincount(number)
+    val, test = (np.bincount(number, x) / count for x in (table.val, table.test))
     if np.isnan(val).all():
         why = "use smaller steps" if table.diverged.any() else "it needs such nodes"
         msg = f"every setting has a split without a validation score; {why}"
@@ -321,10 +242,5 @@ def winner(table: Table) -> Winner:
     # In the order of the table, so that a tie goes to its first setting.
     order = np.argsort(first)
     best = order[np.nanargmax(val[order])]
-    row = first[best]
-    return Winner(
-        int(table.power[row]),
-        float(table.step_size[row]),
-        float(val[best]),
-        float(test[best]),
-    )
+    power, step_size = pairs[first[best]].tolist()
+    return Winner(int(power), step_size, float(val[best]), float(test[best]))

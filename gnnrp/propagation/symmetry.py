@@ -4,11 +4,12 @@ An entry is compared with its mirror image relative to the rows and columns of b
 that a single asymmetric pair is detected whatever the number of nodes.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jaxtyping import Array, Bool, Float
 
 from gnnrp import sparse
 from gnnrp.propagation import similarity as maps
@@ -25,12 +26,10 @@ def find_asymmetry(
 ) -> str | None:
     """Return the reason why S may not be symmetric; None if it is symmetric.
 
-    Stored entries decide (``stored_symmetry``). Other maps are multiplied with random
-    vectors v, |v_i| in [1, 2] with random signs, and S v is compared with S^T v, the
-    transpose by JAX, at each node: they may differ by 1,000 ε times the largest of its
-    products. A pair (i, j) whose entries differ by more than 1,000 ε times the norm of
-    row or column i is detected with a probability that does not depend on n, and
-    certainly if no other difference in its row offsets it.
+    Stored entries decide (``stored_symmetry``). Of other maps, S v and its transpose by
+    JAX, S^T v, may differ at a node by 1,000 ε times the largest of its products with
+    random v, |v_i| in [1, 2]. A pair (i, j) that differs by more than 1,000 ε times the
+    norm of row or column i is detected with a probability that does not depend on n.
     """
     eps = float(jnp.finfo(dtype).eps)
     symmetric = stored_symmetry(similarity, eps)
@@ -54,12 +53,10 @@ def stored_symmetry(similarity: LinearMap, eps: float) -> bool | None:
         return _sparse_is_symmetric(sparse.to_csr(similarity), eps)
     if isinstance(similarity, maps.Dense):
         return arrays.asymmetric_pair(similarity.matrix, eps) is None
-    if isinstance(similarity, maps.Power | maps.LazyWalk):
-        is_identity = similarity.power == 0
-        return is_identity or stored_symmetry(similarity.adjacency, eps)
-    if isinstance(similarity, maps.Restart):
-        is_identity = similarity.num_iterations == 0
-        return is_identity or stored_symmetry(similarity.adjacency, eps)
+    if isinstance(similarity, maps.Power | maps.LazyWalk | maps.Restart):
+        is_restart = isinstance(similarity, maps.Restart)
+        num_hops = similarity.num_iterations if is_restart else similarity.power
+        return num_hops == 0 or stored_symmetry(similarity.adjacency, eps)
     if isinstance(similarity, maps.Sandwich):
         parts = [stored_symmetry(x, eps) for x in (similarity.outer, similarity.inner)]
         return False if False in parts else None if None in parts else True
@@ -83,16 +80,13 @@ def _sparse_is_symmetric(csr: scipy.sparse.csr_array, eps: float) -> bool:
     return bool(np.all(np.abs(gap.data) <= allowed))
 
 
-def _is_probably_symmetric_impl(
-    similarity: LinearMap, num_nodes: int, dtype: jnp.dtype
-) -> Bool[Array, ""]:
+@functools.partial(tracing.Jit, static_argnames=("num_nodes", "dtype"))
+def _is_probably_symmetric(similarity, num_nodes, dtype):
     like = jax.ShapeDtypeStruct((num_nodes, 1), dtype)
     transposed = jax.linear_transpose(similarity, like)
     image_dtype = jax.eval_shape(similarity, like).dtype
 
-    def probe(
-        number: Array, errors: tuple[Float[Array, "n 1"], Float[Array, "n 1"]]
-    ) -> tuple[Float[Array, "n 1"], Float[Array, "n 1"]]:
+    def probe(number, errors):
         gap, scale = errors
         size, sign = jax.random.split(jax.random.fold_in(jax.random.key(0), number))
         v = jax.random.uniform(size, like.shape, dtype, 1, 2)
@@ -105,8 +99,3 @@ def _is_probably_symmetric_impl(
     none = jnp.zeros(like.shape, dtype)
     gap, scale = jax.lax.fori_loop(0, _PROBES, probe, (none, none))
     return jnp.all(gap <= arrays.ROUND_OFF * jnp.finfo(dtype).eps * scale)
-
-
-_is_probably_symmetric = tracing.Jit(
-    _is_probably_symmetric_impl, static_argnames=("num_nodes", "dtype")
-)

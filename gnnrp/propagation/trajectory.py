@@ -59,7 +59,7 @@ def make_trajectories(
     metric: MetricFn,
     solver: tuple[str, str],
 ) -> list[Trajectory]:
-    """Return the solution of each step size as a trajectory."""
+    """Return the trajectory of each step size; ``solver`` is a name and the reason."""
 
     @functools.cache
     def ends() -> Float[np.ndarray, "2 s"]:
@@ -77,15 +77,11 @@ def make_trajectories(
     similarity = tracing.as_argument(similarity)
     trajectories = []
     for solution, step_size in zip(solutions, steps.step_sizes, strict=True):
-        first = convergence.divergence_steps(solution.train_residual)
-        columns = solution.worst_column
+        first = convergence.divergence_steps(solution.train_residual).tolist()
+        columns = solution.worst_column.tolist()
         divergences = tuple(
-            Divergence(
-                int(t), int(columns[split]), *explain(solution, split, step_size)
-            )
-            if t
-            else None
-            for split, t in enumerate(first)
+            Divergence(t, column, *explain(solution, split, step_size)) if t else None
+            for split, (t, column) in enumerate(zip(first, columns, strict=True))
         )
         warnings = _warnings.find(solution, problem, metric, steps.num_steps)
         trajectories.append(_make_trajectory(solution, divergences, warnings, solver))
@@ -98,11 +94,7 @@ def _make_trajectory(
     warnings: dict[str, str],
     solver: tuple[str, str],
 ) -> Trajectory:
-    """Return the solution with its report.
-
-    Raises:
-        ValueError: a split has no validation score, though nothing diverges.
-    """
+    """Return the solution with its report."""
     steps = np.asarray(solution.choice.step)
     diverged = np.array([each is not None for each in divergences])
     if (unscored := (steps == 0) & ~diverged).any():
@@ -122,17 +114,10 @@ def _make_trajectory(
         num_columns=solution.num_columns,
         warnings=warnings,
     )
-    splits, at = np.arange(len(steps)), np.maximum(steps, 1) - 1
-    return Trajectory(
-        solution.train_residual,
-        solution.val,
-        solution.test,
-        steps,
-        solution.val[splits, at],
-        solution.test[splits, at],
-        solution.predictions,
-        report,
-    )
+    best = np.arange(len(steps)), np.maximum(steps, 1) - 1
+    curves = solution.train_residual, solution.val, solution.test
+    scores = solution.val[best], solution.test[best]
+    return Trajectory(*curves, steps, *scores, solution.predictions, report)
 
 
 def drop_split_axis(trajectory: Trajectory) -> Trajectory:

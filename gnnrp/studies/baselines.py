@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from gnnrp import propagation, sparse
 from gnnrp.propagation import Steps, label, similarity
-from gnnrp.propagation.problem import Problem, as_split, evaluate_parts, make_problem
+from gnnrp.propagation.problem import Problem, as_split, evaluate, make_problem
 from gnnrp.propagation.sizes import Sizes
 from gnnrp.runtime import checks, memory, tracing
 from gnnrp.runtime.options import Options
@@ -97,7 +97,7 @@ def _majority(problem: Problem, metric: MetricFn) -> Baseline:
     train = problem.train.astype(problem.targets.dtype)
     shares = (train @ problem.targets) / train.sum(axis=1, keepdims=True)
     scores = np.broadcast_to(shares, (problem.targets.shape[0], *shares.shape))
-    val, test = evaluate_parts(problem, jnp.asarray(scores), metric=metric)
+    val, test = evaluate(problem, jnp.asarray(scores), metric=metric)
     return Baseline(val, test, {}, {})
 
 
@@ -112,7 +112,7 @@ def _label_propagation(
 
     def score(flat: Array) -> Float[np.ndarray, "2 s"]:
         scores = flat.reshape(num_nodes, -1, num_classes)
-        return evaluate_parts(device, scores, metric=metric)
+        return evaluate(device, scores, metric=metric)
 
     current, scores = jnp.array(start), {}
     for previous, k in pairwise((0, *LP_ITERATIONS)):

@@ -197,7 +197,7 @@ def network(apply_fn):
 def space(S):
     basis = krylov.build(
         S,
-        _node_positions.InPlace(jnp.asarray(SPLIT.train)[None]),
+        _node_positions.AllNodes(jnp.asarray(SPLIT.train)[None]),
         jnp.asarray(np.where(SPLIT.train, 1.0, 0)[None, None]),
         Steps(0.5, 5),
     )

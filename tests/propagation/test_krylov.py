@@ -21,7 +21,7 @@ def split_of(seed, sizes=SIZES):
 
 def build(S, targets, train, **settings):
     """Return the basis of each split for the targets as R_0, and where nodes stand."""
-    rest = _node_positions.padded_index(~train)
+    rest = _node_positions.pad_index(~train)
     places = _node_positions.index_nodes(train, rest)
     start = np.where(train[:, :, None], targets, 0)
     padded = np.pad(start, [(0, 0), (0, 1), (0, 0)])
@@ -79,7 +79,7 @@ def matrices(seed):
 
 def test_layout_finds_every_training_node_where_it_stands():
     train = split_of(0).train
-    places = _node_positions.index_nodes(train, _node_positions.padded_index(~train))
+    places = _node_positions.index_nodes(train, _node_positions.pad_index(~train))
     assert places.train.shape == (3, 12)
     assert places.rest.shape == (3, N - 7)
     for s, mask in enumerate(train):
@@ -92,7 +92,7 @@ def test_layout_finds_every_training_node_where_it_stands():
 
 def test_index_of_nothing_is_all_padding():
     np.testing.assert_array_equal(
-        _node_positions.padded_index(np.zeros((2, 5), bool)), [[5]] * 2
+        _node_positions.pad_index(np.zeros((2, 5), bool)), [[5]] * 2
     )
 
 

@@ -14,7 +14,7 @@ rules = pytest.mark.parametrize("rule", selection.RULES)
 
 
 def over(values, rule, patience=NEVER):
-    return selection.over_curve(
+    return selection.choose(
         jnp.asarray(np.atleast_2d(values), float),
         rule=rule,
         patience=jnp.asarray(patience, jnp.int32),
@@ -118,6 +118,6 @@ def test_patience_is_traced():
     values = random_curves(0)
     choose = functools.partial(over, values, "first")
     choose(2)
-    size = selection.over_curve._cache_size()
+    size = selection.choose._cache_size()
     assert choose(3).stopped.sum() != choose(9).stopped.sum()
-    assert selection.over_curve._cache_size() == size
+    assert selection.choose._cache_size() == size

@@ -19,7 +19,7 @@ from gnnrp.propagation import (
     losses,
     solvers,
 )
-from gnnrp.propagation.problem import evaluate_parts
+from gnnrp.propagation.problem import evaluate
 from gnnrp.runtime.options import Options
 
 
@@ -47,9 +47,7 @@ class Dense:
             F = F + step_size * S @ R
             R = np.where(problem.train[:, :, None], problem.targets - F, 0)
             path.append(F)
-            scores.append(
-                evaluate_parts(problem, F.swapaxes(0, 1), metric=evaluation.metric)
-            )
+            scores.append(evaluate(problem, F.swapaxes(0, 1), metric=evaluation.metric))
         val, test = np.stack(scores, axis=2)
         choice = evaluation.choose(val, problem.val.mask.any(axis=1))
         best = np.stack([path[t - 1][s] for s, t in enumerate(choice.step)])

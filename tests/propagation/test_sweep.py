@@ -2,19 +2,13 @@
 
 import generators
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
 
 from gnnrp import metrics, propagation, sparse
 from gnnrp.propagation import (
-    Auto,
-    Exact,
-    Iterate,
-    Krylov,
     Steps,
-    driver,
     losses,
     similarity,
     sweep,
@@ -235,59 +229,6 @@ def test_any_similarity_may_be_swept(world):
     )
     np.testing.assert_array_equal(found.val, expected.best_val)
     assert progress == [("sweep", 1, 1)]
-
-
-@pytest.mark.parametrize("powers", [(0, 1, 3), (3, 1)])
-def test_ascending_powers_take_their_first_product_from_the_one_before(
-    world, powers, monkeypatch
-):
-    matrix, targets, split = world
-    steps = Steps(GRID, STEPS)
-    settings = {"metric": metrics.accuracy, "solver": Krylov()}
-    products = []
-
-    def spy(*args, solver, **more):
-        found = propagation.run(*args, solver=solver, **more)
-        product_fn = solver.first_product_fn
-        first = product_fn() if product_fn else None
-        products.append((first, found[0].report.num_columns))
-        return found
-
-    monkeypatch.setattr(driver, "run", spy)
-    maps = sweep.powers(matrix, powers)
-    found = sweep.run(maps, targets, split, steps, **settings)
-    for power, (first, columns) in zip(powers, products, strict=True):
-        apart = propagation.run(maps[power], targets, split, steps, **settings)
-        at = found.power == power
-        val = np.concatenate([each.best_val for each in apart])
-        np.testing.assert_array_equal(found.val[at], val)
-        if powers[0] < powers[-1]:
-            A = np.asarray(jax.jit(sparse.matmul)(matrix, np.eye(N)))
-            start = np.where(split.train[..., None], targets, 0)
-            expected = np.linalg.matrix_power(A, power) @ start  # (s, n, c)
-            np.testing.assert_allclose(first, expected.swapaxes(0, 1), atol=1e-13)
-            assert columns == apart[0].report.num_columns - first[0].size
-        else:
-            assert first is None
-            assert columns == apart[0].report.num_columns
-
-
-def test_a_first_product_of_another_shape_is_refused(world):
-    with pytest.raises(ValueError, match=r"must have shape \(40, 2, 3\)"):
-        all_of(world, 1, method=Krylov(lambda: jnp.zeros((N, 3, C))))
-
-
-def test_a_first_product_that_is_not_finite_is_refused(world):
-    with pytest.raises(ValueError, match="must be finite"):
-        all_of(world, 1, method=Krylov(lambda: jnp.full((N, 2, C), jnp.nan)))
-
-
-def test_other_solvers_do_not_need_the_first_product(world):
-    def refuse():
-        raise AssertionError
-
-    auto = Auto((Exact(), Krylov(refuse), Iterate()))
-    assert len(all_of(world, 1, method=auto)) == len(GRID)
 
 
 def test_step_sizes_may_be_an_array(world):

@@ -1,13 +1,7 @@
 """Solvers of RP as values: ``Iterate()``, ``Exact()``, ``Krylov()``, and ``AUTO``."""
 
-from gnnrp.propagation.solvers.base import (
-    Cost,
-    Evaluation,
-    Solution,
-    Solver,
-    name_of,
-)
-from gnnrp.propagation.solvers.choose import AUTO, NAMES, Auto, by_name, choose
+from gnnrp.propagation.solvers.base import Cost, Evaluation, Solution, Solver, name_of
+from gnnrp.propagation.solvers.choose import AUTO, NAMES, Auto, by_name
 from gnnrp.propagation.solvers.exact import Exact
 from gnnrp.propagation.solvers.iterate import Iterate
 from gnnrp.propagation.solvers.krylov import Krylov
@@ -24,6 +18,5 @@ __all__ = [
     "Solution",
     "Solver",
     "by_name",
-    "choose",
     "name_of",
 ]

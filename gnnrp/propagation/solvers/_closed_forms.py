@@ -4,8 +4,8 @@ The a(t) are float64 on the host, the b on the device. As functions of t the mod
 nearly dependent: 16 to 64 combinations of them represent thousands of steps.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -27,16 +27,21 @@ _STEPS_AT_ONCE, _MAX_FLOATS = 8, 2**26  # if the scores of one step do not
 _RANK = 16  # first width tried
 
 
-class ClosedForm(NamedTuple):
+@runtime_checkable
+class ClosedForm(Protocol):
     """The closed form of one split and step size."""
 
-    modes_fn: Callable[[np.ndarray], np.ndarray]  # steps -> a, (t, x)
-    weights: Float[np.ndarray, " x"]  # size of each mode on the evaluated nodes
-    fields_fn: Callable[[Part], Callable]  # nodes -> ((r, x) -> sums of b, (r, q, c))
-    predictions_fn: Callable[[int], Any]  # step -> F_t of all nodes, (n, c)
-    norms_fn: Callable[[np.ndarray], np.ndarray]  # steps -> |R_t|
-    column_fn: Callable[[int], int]  # step -> the column of the largest residual
-    convergence: Convergence
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def split(self) -> int: ...
+    def modes(self, steps: np.ndarray) -> np.ndarray: ...  # a, (t, x)
+    def weights(self) -> np.ndarray: ...  # size of each mode on the evaluated nodes
+    def fields(self, part: Part) -> Callable: ...  # (r, x) -> sums of b, (r, q, c)
+    def predictions(self, step: int) -> Any: ...  # F_t of all nodes, (n, c)
+    def norms(self, steps: np.ndarray) -> np.ndarray: ...  # |R_t|
+    def worst_column(self, step: int) -> int: ...  # of the largest residual
+    def convergence(self) -> Convergence: ...
 
 
 class Curve(NamedTuple):
@@ -48,7 +53,7 @@ class Curve(NamedTuple):
     worst_column: Int[np.ndarray, ""]  # of the largest residual once it has grown
     choice: Choice  # of one split
     best: Float[Any, "n c"]  # predictions of the selected step
-    convergence: Float[np.ndarray, "8"]  # see ``Convergence.to_numbers``
+    convergence: Float[np.ndarray, "8"]  # see ``Convergence.pack``
 
 
 def unsupported(problem: Problem, similarity: LinearMap) -> str | None:
@@ -74,69 +79,45 @@ def steps_at_once(num_modes: int) -> int:
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def evaluate(
-    form: ClosedForm,
-    problem: Problem,
-    split: int,
-    num_steps: int,
-    evaluation: Evaluation,
-) -> Curve:
+def evaluate(form: ClosedForm, num_steps: int, evaluation: Evaluation) -> Curve:
     """Evaluate the metric at every step, and the predictions at the selected one."""
+    problem, split = form.problem, form.split
     steps = np.arange(1, num_steps + 1)
-    val, test = _score_curves(form, problem, split, steps, evaluation.metric)
+    val, test = _score_curves(form, steps, evaluation.metric)
     num_known = problem.train[split].sum() * problem.targets.shape[1]
-    norms = (form.norms_fn(steps - 1) / np.sqrt(int(num_known))).astype(val.dtype)
+    norms = (form.norms(steps - 1) / np.sqrt(int(num_known))).astype(val.dtype)
     has_val = np.atleast_1d(problem.val.mask[split].any())
     choice = jax.tree.map(np.asarray, evaluation.choose(val[None], has_val))
     return Curve(
         norms,
         val,
         test,
-        np.array(form.column_fn(int(divergence_steps(norms[None])[0]))),
+        np.array(form.worst_column(int(divergence_steps(norms[None])[0]))),
         choice,
-        form.predictions_fn(int(choice.step[0])).astype(val.dtype),
-        form.convergence.to_numbers(),
+        form.predictions(int(choice.step[0])).astype(val.dtype),
+        form.convergence().pack(),
     )
 
 
 def empty_curve(problem: Problem, num_steps: int) -> Curve:
     """Return a curve of the shapes and types of all others."""
-    dtype = problem.targets.dtype
-    curve = np.zeros(num_steps, dtype)
-    choice = jax.tree.map(np.asarray, selection.init(1, dtype))
-    best = np.zeros(problem.targets.shape, dtype)
+    best = np.zeros_like(problem.targets)
+    curve = np.zeros(num_steps, best.dtype)
+    choice = jax.tree.map(np.asarray, selection.init(1, best.dtype))
     return Curve(curve, curve, curve, np.array(0), choice, best, np.zeros(8))
 
 
-def join(
-    curves: list[Curve],
-    num_steps: int,
-    evaluation: Evaluation,
-    *,
-    num_columns: int,
-    error: float = 0.0,
-) -> Solution:
+def join(curves: Sequence[Curve], evaluation: Evaluation, num_columns: int) -> Solution:
     """Return the curves of all splits as one solution."""
-    norms, val, test, columns = (
-        np.stack([curve[i] for curve in curves]) for i in range(4)
-    )
-    choice = jax.tree.map(
-        lambda *each: np.concatenate(each), *(curve.choice for curve in curves)
-    )
+    norms, val, test, columns, choices, best, convergence = zip(*curves, strict=True)
+    choice = jax.tree.map(lambda *each: np.concatenate(each), *choices)
     patience = evaluation.selection.max_waits
-    taken = selection.num_steps_taken(choice, num_steps, patience)
-    best: Any = [curve.best for curve in curves]
-    return Solution(
-        norms[:, :taken],
-        val[:, :taken],
-        test[:, :taken],
-        columns,
-        choice,
-        jnp.stack(best) if isinstance(best[0], jax.Array) else np.stack(best),
-        num_columns,
-        tuple(Convergence.from_numbers(curve.convergence) for curve in curves),
-        error,
-    )
+    count = selection.count_steps(choice, len(norms[0]), patience)
+    norms, val, test = (np.stack(each)[:, :count] for each in (norms, val, test))
+    best = jnp.stack(best) if isinstance(best[0], jax.Array) else np.stack(best)
+    reports = tuple(map(Convergence.unpack, convergence))
+    columns = np.stack(columns)
+    return Solution(norms, val, test, columns, choice, best, num_columns, reports)
 
 
 def initial_predictions(problem: Problem, split: int) -> Float[np.ndarray, "n c"]:
@@ -147,17 +128,18 @@ def initial_predictions(problem: Problem, split: int) -> Float[np.ndarray, "n c"
 
 
 def _score_curves(
-    form: ClosedForm, problem: Problem, split: int, steps: np.ndarray, metric: MetricFn
+    form: ClosedForm, steps: np.ndarray, metric: MetricFn
 ) -> list[Float[np.ndarray, " t"]]:
-    """Return the metric of one split at each step, on validation and test nodes."""
+    """Return the metric at each step, on validation and test nodes."""
+    problem, split, weights = form.problem, form.split, form.weights()
     dtype = problem.targets.dtype
     parts = [problem.val, problem.test]
-    fields_of = [form.fields_fn(part) for part in parts]
+    fields_of = [form.fields(part) for part in parts]
     curves = [np.empty(len(steps), dtype) for _ in parts]
-    span = min(steps_at_once(len(form.weights)), len(steps))
+    span = min(steps_at_once(len(weights)), len(steps))
     for first in range(0, len(steps), span):
         some = slice(first, first + span)
-        tall, mix = _compress(form.modes_fn(steps[some]), form.weights, dtype)
+        tall, mix = _compress(form.modes(steps[some]), weights, dtype)
         for curve, part, fields in zip(curves, parts, fields_of, strict=True):
             index, targets, mask = part.split_inputs(split)
             start = np.zeros((1, 1), dtype)
@@ -217,9 +199,9 @@ def _compress(
 def _metric_of_chunks(chunks, fields, start, targets, mask, *, metric):
     # One chunk at a time in one program: its scores are overwritten in the cache, where
     # a large array of all scores would be paged in anew (six times slower).
-    def of_chunk(tall):
+    def evaluate_chunk(tall):
         scores = jnp.einsum("tr,rqc->tqc", tall, fields, precision="highest")
         values = jax.vmap(lambda at_t: metric(at_t + start, targets, mask))(scores)
         return encode_nan(values)
 
-    return jax.lax.map(of_chunk, chunks)
+    return jax.lax.map(evaluate_chunk, chunks)

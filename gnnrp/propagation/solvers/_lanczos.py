@@ -35,15 +35,11 @@ class Space(NamedTuple):
 
 def init(start: Float[Array, "s c l"], num_rest: int, count: int) -> Space:
     """Return a space of ``count`` zero vectors, and its first vector R_0 / |R_0|."""
-    numbers = (count, *start.shape[:2])
-    return Space(
-        _zeros(start, count, start.shape[2]),
-        _zeros(start, count, num_rest),
-        start,
-        np.zeros(numbers),
-        np.zeros(numbers),
-        np.zeros(3, np.int32),
-    )
+    vectors = _zeros(start, count, start.shape[2])
+    images = _zeros(start, count, num_rest)
+    diagonal, off_diagonal = np.zeros((2, count, *start.shape[:2]))
+    sizes = np.zeros(3, np.int32)
+    return Space(vectors, images, start, diagonal, off_diagonal, sizes)
 
 
 def extend(
@@ -52,13 +48,9 @@ def extend(
     positions: Positions,
     count: int,
     max_vectors: int,
-    first_image: Float[Array, "n s c"] | None,
     options: Options,
 ) -> Space:
-    """Return the space with ``count`` more vectors, of ``max_vectors`` in the end.
-
-    ``first_image`` is S of the first vector; None: computed.
-    """
+    """Return the space with ``count`` more vectors, of ``max_vectors`` in the end."""
     diagonal, off_diagonal = list(state.diagonal), list(state.off_diagonal)
     capacity = _capacity(len(diagonal) + count, max_vectors)
     vector = state.vector
@@ -67,10 +59,9 @@ def extend(
     for _ in range(count):
         at = len(diagonal)
         vectors = _store(vectors, vector, at)
-        is_known = at == 0 and first_image is not None
-        image = first_image if is_known else _multiply(similarity, positions, vector)
-        images = _store(images, _on_rest(positions, image), at)
-        product = _on_train(positions, image)
+        image = _multiply(similarity, positions, vector)
+        images = _store(images, _take_rest(positions, image), at)
+        product = _take_train(positions, image)
         vector, alpha, beta = _orthogonalize(vectors, vector, product)
         diagonal.append(np.asarray(alpha, np.float64))
         off_diagonal.append(np.asarray(beta, np.float64))
@@ -85,6 +76,20 @@ def extend(
     )
 
 
+def eigen(
+    state: Space, size: int
+) -> tuple[Float[np.ndarray, "s c j"], Float[np.ndarray, "s c j j"]]:
+    """Return the eigenvalues and eigenvectors of T of the first vectors."""
+    numbers = (state.diagonal, state.off_diagonal)
+    diagonal, off_diagonal = (np.moveaxis(each[:size], 0, -1) for each in numbers)
+    T = np.zeros((*diagonal.shape, size))
+    i = np.arange(size)
+    T[..., i, i] = diagonal
+    T[..., i[1:], i[:-1]] = T[..., i[:-1], i[1:]] = off_diagonal[..., :-1]
+    values, vectors = np.linalg.eigh(T)
+    return values, vectors
+
+
 def find_fault(
     state: Space,
     start: Float[Array, "s c l"],
@@ -93,9 +98,8 @@ def find_fault(
 ) -> str | None:
     """Return the fault of a restored space, or None.
 
-    The vectors must be orthonormal and begin with the start, and one product with a
-    random combination of them must agree with the images and T: S V = V T + β v e_m^T.
-    A change larger than the round-off of a product is detected.
+    The vectors must be orthonormal, begin with the start, and satisfy the recurrence
+    S V = V T + β v e_m^T for one random combination, up to the round-off of a product.
     """
     arrays = (state.vectors, state.images, state.vector)
     if not all(bool(jnp.isfinite(each).all()) for each in arrays):
@@ -144,11 +148,11 @@ def _errors(arrays, similarity, positions, weights, image):
     eye = jnp.eye(gram.shape[2], dtype=gram.dtype)
     skew = jnp.abs(gram - jnp.where(is_zero[..., None], 0, eye)).max()
     combination = einsum("scm,scml->scl", weights, vectors)
-    product = _multiply_impl(similarity, positions, combination)
-    off = positions.on_train(product) - einsum("scm,scml->scl", image, every)
+    product = _multiply(similarity, positions, combination)
+    off = positions.take_train(product) - einsum("scm,scml->scl", image, every)
     rest = einsum("scm,scmr->scr", weights, images)
     size = einsum("scm,scmr->scr", jnp.abs(weights), jnp.abs(images))
-    lost = jnp.abs(positions.on_rest(product) - rest).max(axis=2, initial=0)
+    lost = jnp.abs(positions.take_rest(product) - rest).max(axis=2, initial=0)
     return skew, jnp.abs(off).max(axis=2), lost, size.max(axis=2, initial=0)
 
 
@@ -178,13 +182,15 @@ def _reserve(array: Array, capacity: int) -> Array:
     return jnp.pad(array, [(0, 0), (0, 0), (0, spare), (0, 0)]) if spare else array
 
 
-def _multiply_impl(similarity, positions, vector):
+@tracing.Jit
+def _multiply(similarity, positions, vector):
     """Return S v of all nodes, (n, s, c)."""
     v = positions.scatter(vector)
     return similarity(v.reshape(len(v), -1)).reshape(v.shape)
 
 
-def _orthogonalize_impl(vectors, vector, product):
+@jax.jit
+def _orthogonalize(vectors, vector, product):
     """Return the next vector, α and β; reorthogonalized twice for float32."""
     alpha = jnp.einsum("scl,scl->sc", vector, product)
     scale = jnp.linalg.norm(product, axis=-1)
@@ -199,12 +205,10 @@ def _orthogonalize_impl(vectors, vector, product):
     return jnp.where(alive[..., None], scaled, 0), alpha, beta
 
 
-def _store_impl(array, row, at):
+@functools.partial(jax.jit, donate_argnums=0)
+def _store(array, row, at):
     return jax.lax.dynamic_update_index_in_dim(array, row, at, 2)
 
 
-_multiply = tracing.Jit(_multiply_impl)
-_on_train = jax.jit(lambda positions, image: positions.on_train(image))
-_on_rest = jax.jit(lambda positions, image: positions.on_rest(image))
-_orthogonalize = jax.jit(_orthogonalize_impl)
-_store = jax.jit(_store_impl, donate_argnums=0)
+_take_train = jax.jit(lambda positions, image: positions.take_train(image))
+_take_rest = jax.jit(lambda positions, image: positions.take_rest(image))

@@ -6,8 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from gnnrp.propagation.problem import Part, Problem
 
-class Indexed(NamedTuple):
+
+class NodeIndex(NamedTuple):
     """Positions of the nodes of each split; index n is padding."""
 
     train: Int[Any, "s l"]  # the training nodes
@@ -21,21 +23,21 @@ class Indexed(NamedTuple):
         count = range(len(vector))
         return jnp.stack([by_row[s][self.position[s]] for s in count], 1)
 
-    def on_train(self, image: Float[Array, "n s c"]) -> Float[Array, "s c l"]:
+    def take_train(self, image: Float[Array, "n s c"]) -> Float[Array, "s c l"]:
         """Return the values on the training nodes; zero in the padding."""
         return _take(image, self.train)
 
-    def on_rest(self, image: Float[Array, "n s c"]) -> Float[Array, "s c r"]:
+    def take_rest(self, image: Float[Array, "n s c"]) -> Float[Array, "s c r"]:
         """Return the values on the other nodes; zero in the padding."""
         return _take(image, self.rest)
 
     @property
     def num_rest(self) -> int:
-        """Number of values of ``on_rest`` in each column."""
+        """Number of values of ``take_rest`` in each column."""
         return self.rest.shape[1]
 
 
-class InPlace(NamedTuple):
+class AllNodes(NamedTuple):
     """All nodes in their own order, for rows that devices share."""
 
     train: Bool[Array, "s n"]
@@ -44,32 +46,48 @@ class InPlace(NamedTuple):
         """Return values of all nodes, zero outside the training nodes."""
         return jnp.moveaxis(vector, 2, 0)
 
-    def on_train(self, image: Float[Array, "n s c"]) -> Float[Array, "s c n"]:
+    def take_train(self, image: Float[Array, "n s c"]) -> Float[Array, "s c n"]:
         """Return the values on the training nodes, zero elsewhere."""
         return jnp.where(self.train[:, None], jnp.moveaxis(image, 0, 2), 0)
 
-    def on_rest(self, image: Float[Array, "n s c"]) -> Float[Array, "s c n"]:
+    def take_rest(self, image: Float[Array, "n s c"]) -> Float[Array, "s c n"]:
         """Return the values on all nodes."""
         return jnp.moveaxis(image, 0, 2)
 
     @property
     def num_rest(self) -> int:
-        """Number of values of ``on_rest`` in each column."""
+        """Number of values of ``take_rest`` in each column."""
         return self.train.shape[1]
+
+
+Positions = NodeIndex | AllNodes
+
+
+def find(problem: Problem) -> Positions:
+    """Return the positions; the evaluated nodes are the first of the rest."""
+    if problem.is_sharded:
+        return AllNodes(problem.train)
+    parts: list[Part] = [problem.val, problem.test]
+    others = ~problem.train
+    for part in parts:
+        for row, index, inside in zip(others, part.index, part.mask, strict=True):
+            row[index[inside]] = False
+    rest = [part.index for part in parts] + [pad_index(others)]
+    return index_nodes(problem.train, np.concatenate(rest, axis=1))
 
 
 def index_nodes(
     train_mask: Bool[np.ndarray, "s n"], rest: Int[np.ndarray, "s r"]
-) -> Indexed:
+) -> NodeIndex:
     """Return the positions of the training nodes of each split, and of other nodes."""
-    train = padded_index(train_mask)
+    train = pad_index(train_mask)
     position = np.full(train_mask.shape, train.shape[1], np.int32)
     for row, mask in zip(position, train_mask, strict=True):
         row[mask] = np.arange(mask.sum())
-    return Indexed(train, rest, position)
+    return NodeIndex(train, rest, position)
 
 
-def padded_index(mask: np.ndarray) -> np.ndarray:
+def pad_index(mask: np.ndarray) -> np.ndarray:
     """Return the indices of the true entries of each row, padded with n."""
     width = max(1, int(mask.sum(axis=1).max(initial=0)))
     index = np.full((mask.shape[0], width), mask.shape[1], np.int32)
@@ -85,6 +103,3 @@ def _take(image, index):
         for s, nodes in enumerate(index)
     ]
     return jnp.stack(rows)
-
-
-Positions = Indexed | InPlace

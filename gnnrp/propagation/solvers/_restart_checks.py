@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from gnnrp.propagation.convergence import Convergence
-from gnnrp.propagation.problem import Problem, decode_nan, evaluate_parts
+from gnnrp.propagation.problem import Problem, decode_nan, evaluate
 from gnnrp.propagation.selection import Choice
 from gnnrp.propagation.solvers.base import Evaluation
 
@@ -35,10 +35,8 @@ def find_iterate_fault(
 ) -> str | None:
     """Check a run of single steps, whose ``start`` is the carry before the first one.
 
-    The predictions and the best ones must score as the curves state, up to the one node
-    that round-off may move across a tie, the choice must be that of the validation
-    curve, and the first norm that of the start. Numbers may be infinite or NaN only
-    where a split has diverged.
+    Scores are compared up to the one node that round-off may move across a tie. Numbers
+    may be infinite or NaN only where a split has diverged.
     """
     if int(carry.state.t) != t:
         return f"its state is of step {int(carry.state.t)}"
@@ -48,7 +46,7 @@ def find_iterate_fault(
     curves = decode_nan(np.array(curves))
     if not _is_selected(carry.choice, curves[_VAL].T, has_val, evaluation):
         return "its best step is not that of its curves"
-    score = functools.partial(evaluate_parts, problem, metric=evaluation.metric)
+    score = functools.partial(evaluate, problem, metric=evaluation.metric)
     # A new function at each call, so that a changed loss is traced anew.
     norm = jax.jit(lambda problem, mask, F: norm_fn(problem, mask, F))
     parts = (problem.val, problem.test)
@@ -77,9 +75,8 @@ def find_exact_fault(
 ) -> str | None:
     """Check the splits that eigenvectors have solved.
 
-    The choice must be that of the validation curve, and the first norm and that of the
-    best predictions those of the curve. Scores are not computed again: the curves come
-    from another form of the predictions, which ranks ties in another way.
+    Scores are not computed again: the curves come from another form of the predictions,
+    which ranks ties in another way.
     """
     num_classes = problem.targets.shape[1]
     initial_residual = problem.initial_residual
@@ -104,8 +101,12 @@ def find_exact_fault(
             fault = _find_value_fault(
                 finite | diverged, curve.worst_column, num_classes
             )
-            if fault or not _is_convergence(curve.convergence):
-                return fault or f"the report of split {split} cannot be read"
+            if fault:
+                return fault
+            try:
+                Convergence.unpack(curve.convergence)
+            except ValueError:
+                return f"the report of split {split} cannot be read"
     return None
 
 
@@ -141,12 +142,3 @@ def _find_value_fault(sound: Any, columns: Any, num_classes: int) -> str | None:
     if not np.isin(columns, np.arange(num_classes)).all():
         return f"its curves name a class that is not one of {num_classes}"
     return None
-
-
-def _is_convergence(numbers: Float[np.ndarray, "8"]) -> bool:
-    """Return whether numbers are those of a convergence report."""
-    try:
-        Convergence.from_numbers(numbers)
-    except ValueError:
-        return False
-    return True

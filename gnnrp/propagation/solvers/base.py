@@ -37,7 +37,7 @@ class Evaluation(NamedTuple):
     ) -> Choice:
         """Return the choice of each split: the last step without validation nodes."""
         steps = np.arange(1, val.shape[1] + 1, dtype=val.dtype)
-        return selection.over_curve(
+        return selection.choose(
             np.where(has_val[:, None], val, steps),
             rule=self.selection.rule,
             patience=self.selection.max_waits,
@@ -54,9 +54,7 @@ class Solution(NamedTuple):
     choice: Choice
     predictions: Float[Any, "s n c"]  # F at the selected step
     num_columns: int  # multiplied by S; closed forms share them among step sizes
-    convergence: tuple[Convergence, ...] | None = (
-        None  # of each split; None: not computed
-    )
+    convergence: tuple[Convergence, ...] | None = None  # of each split, if computed
     error: float = 0.0  # estimated relative error of the predictions
     max_curvature: float = np.nan  # of the loss, to explain a divergence
 
@@ -67,7 +65,6 @@ class Solver(Protocol):
 
     def unsupported(self, problem: Problem, similarity: LinearMap) -> str | None:
         """Return the reason why the solver does not support the problem, or None."""
-        ...
 
     def cost(self, sizes: Sizes) -> Cost:
         """Return the number of products and the peak memory of a run."""
@@ -98,11 +95,9 @@ def identity_of(solver: Any, steps: Steps, evaluation: Evaluation) -> dict[str, 
     """Return the settings by name that a checkpoint must agree with to be resumed."""
     settings: dict[str, Any] = {"solver": solver}
     if dataclasses.is_dataclass(solver):
-        settings = {"solver": name_of(solver)} | {
-            field.name: getattr(solver, field.name)
-            for field in dataclasses.fields(solver)
-            if field.compare
-        }
+        names = [field.name for field in dataclasses.fields(solver)]
+        settings = {"solver": name_of(solver)}
+        settings |= {name: getattr(solver, name) for name in names}
     return settings | {
         "step_sizes": steps.step_sizes,
         "num_steps": steps.num_steps,

@@ -41,12 +41,7 @@ def choose(
     steps: Steps,
     max_bytes: int | None = None,
 ) -> tuple[Solver, str]:
-    """Return a solver and the reason for it.
-
-    Raises:
-        ValueError: the solver, or every candidate, does not support the problem or does
-            not fit in memory.
-    """
+    """Return a solver that supports the problem and fits in memory, and the reason."""
     sizes = sizes_of(problem, similarity, steps)
     room = memory.room(max_bytes)
     if isinstance(solver, Auto):
@@ -54,12 +49,8 @@ def choose(
     reason = solver.unsupported(problem, similarity)
     if reason is None and solver.cost(sizes).num_bytes <= room.left:
         return solver, REQUESTED
-    others = [
-        each
-        for each in AUTO.candidates
-        if name_of(each) != name_of(solver)
-        and each.unsupported(problem, similarity) is None
-    ]
+    others = [x for x in AUTO.candidates if name_of(x) != name_of(solver)]
+    others = [x for x in others if x.unsupported(problem, similarity) is None]
     if reason is not None:
         names = " or ".join(repr(name_of(each)) for each in others)
         msg = f"solver {name_of(solver)!r} is not supported: {reason}; use {names}"
@@ -69,19 +60,9 @@ def choose(
 
 
 def _choose_cheapest(
-    auto: Auto,
-    problem: Problem,
-    similarity: LinearMap,
-    sizes: Sizes,
-    room: memory.Room,
+    auto: Auto, problem: Problem, similarity: LinearMap, sizes: Sizes, room: memory.Room
 ) -> tuple[Solver, str]:
-    """Return the cheapest candidate and the reason for it.
-
-    Support is checked in the order of the costs, since it may take products with S.
-
-    Raises:
-        ValueError: no candidate supports the problem and fits in memory.
-    """
+    """Return the cheapest candidate and the reason; support may take products."""
     costs = [(each, each.cost(sizes)) for each in auto.candidates]
     costs = [pair for pair in costs if pair[1].is_practical] or costs
     unsupported: dict[str, list[str]] = {}  # solvers by reason
@@ -105,13 +86,13 @@ def _choose_cheapest(
         )
         raise ValueError(msg)
     counts = (f"{name_of(each)} {cost.num_columns:,}" for each, cost in fitting)
-    lacking = (
+    lacks = (
         f"{memory.LACK} not {name_of(each)}, which "
         f"{memory.compare(cost.num_bytes, room)}"
         for each, cost in too_large
     )
-    counted = f"fewest columns through S: {', '.join(counts)}"
-    return solver, "; ".join([counted, *lacking, *reasons])
+    fewest = f"fewest columns through S: {', '.join(counts)}"
+    return solver, "; ".join([fewest, *lacks, *reasons])
 
 
 def _check_memory(
@@ -144,22 +125,11 @@ NAMES = ("auto", "exact", "krylov", "iterate")
 
 
 def by_name(name: str, residual_fn: ResidualFn = losses.squared) -> Solver | Auto:
-    """Return the solver that settings name.
-
-    Args:
-        name: one of ``NAMES``.
-        residual_fn: of the loss; only "iterate" takes another than the squared loss,
-            and "auto" then is "iterate".
-
-    Raises:
-        ValueError: the name is unknown, or the solver does not support the loss.
-    """
+    """Return a solver by its name; for another than the squared loss, only Iterate."""
     checks.one_of("method", name, NAMES)
-    if name == "iterate":
-        return Iterate(residual_fn)
-    if residual_fn is losses.squared:
+    if residual_fn is losses.squared and name != "iterate":
         return {"auto": AUTO, "exact": Exact(), "krylov": Krylov()}[name]
-    if name == "auto":
+    if name in {"auto", "iterate"}:
         return Iterate(residual_fn)
     msg = f"method {name!r} supports the squared loss only; use 'iterate'"
     raise ValueError(msg)

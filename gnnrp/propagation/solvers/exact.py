@@ -25,7 +25,6 @@ from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap
 
 MAX_TRAIN = 2_000  # training nodes of a practical run: 64 MB, two seconds of ``eigh``
-_UNIT_BYTES = 2**29  # unit vectors of a block, see ``linear_maps.columns``
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,23 +50,18 @@ class Exact:
         square, tall = WIDE * num_train**2, WIDE * n * num_train
         columns = n * num_train * itemsize
         factorizing = max(
-            columns + 2 * min(columns, _UNIT_BYTES),  # products with unit vectors
+            columns + 2 * min(columns, linear_maps.BLOCK_BYTES),  # by unit vectors
             columns + 5 * square,  # eigenvectors of S_XX
             columns + 2 * tall + 2 * square,  # S[:, X] Q, of S in float64
         )
         rows = sizes.num_evaluated * num_train * (WIDE + itemsize)
         modes = _closed_forms.mode_bytes(sizes.num_steps, num_train, 5, 0.6)
-        predictions = (2 * WIDE + sizes.num_step_sizes * itemsize) * (
-            sizes.num_splits * n * sizes.num_classes
-        )
         width = sizes.num_splits * sizes.num_classes
+        predictions = (2 * WIDE + sizes.num_step_sizes * itemsize) * n * width
         scores = metric_entries(sizes, width) * itemsize
         peak = max(factorizing, square + tall + rows + modes) + predictions + scores
-        return Cost(
-            sizes.num_train_total,
-            total_bytes(sizes, peak),
-            num_train <= MAX_TRAIN,
-        )
+        peak = total_bytes(sizes, peak)
+        return Cost(sizes.num_train_total, peak, num_train <= MAX_TRAIN)
 
     def solve(
         self,
@@ -92,7 +86,7 @@ class Exact:
             curves = saved.restore(like, find_fault, num_splits) or []
             for split in range(len(curves), num_splits):
                 curves.append([
-                    _closed_forms.evaluate(form, problem, split, num_steps, evaluation)
+                    _closed_forms.evaluate(form, num_steps, evaluation)
                     for form in _forms(similarity, problem, split, steps)
                 ])
                 options.report(STAGE, split + 1, num_splits)
@@ -100,9 +94,7 @@ class Exact:
             saved.save(num_splits, lambda: curves)
         num_columns = int(problem.train.sum())
         return [
-            _closed_forms.join(
-                list(each), num_steps, evaluation, num_columns=num_columns
-            )
+            _closed_forms.join(each, evaluation, num_columns)
             for each in zip(*curves, strict=True)
         ]
 
@@ -176,12 +168,12 @@ def factorize(
 
 
 def growth(
-    eigenvalues: Float[np.ndarray, " l"],
+    eigenvalues: Float[np.ndarray, "..."],
     step_size: float,
     steps: Shaped[np.ndarray, " t"],
     *,
     flow: bool = False,
-) -> Float[np.ndarray, "t l"]:
+) -> Float[np.ndarray, "t ..."]:
     """Return g_t(λ) = (1 - (1 - η λ)^t) / λ without cancellation; g_t(0) = η t.
 
     λ < 0 grows like (1 + η |λ|)^t, up to infinity. ``flow`` gives that of the gradient
@@ -190,16 +182,15 @@ def growth(
     Source: paper's proof of Theorem 3.2; the stable forms are ours.
     """
     z = step_size * np.asarray(eigenvalues, np.float64)
-    t = np.asarray(steps, np.float64)[:, None]
+    t = np.asarray(steps, np.float64).reshape(-1, *[1] * z.ndim)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if flow:
             h = -np.expm1(-z * t)
         else:
             log_decay = np.where(z < 1, np.log1p(-z), np.log(np.abs(z - 1)))
             exponent = np.where(t == 0, 0.0, t * log_decay)  # guards 0 * inf at z = 1
-            h = np.where(
-                (z > 1) & (t % 2 == 1), 1 + np.exp(exponent), -np.expm1(exponent)
-            )
+            is_odd = (z > 1) & (t % 2 == 1)
+            h = np.where(is_odd, 1 + np.exp(exponent), -np.expm1(exponent))
         return np.where(z == 0, step_size * t, step_size * h / z)
 
 
@@ -226,13 +217,13 @@ def trajectory(
         TypeError: no factorization.
     """
     checks.positive("step_size", step_size)
-    steps = _checked_steps(steps, whole=not flow)
+    steps = _validate_steps(steps, whole=not flow)
     coefficients = _coefficients(factorization, initial_residual)
     g = growth(factorization.eigenvalues, step_size, steps, flow=flow)
     with np.errstate(invalid="ignore", over="ignore"):
-        found = [factorization.rows @ (g_t[:, None] * coefficients) for g_t in g]
-    shape = len(factorization.rows), coefficients.shape[1]
-    return np.stack(found) if found else np.zeros((0, *shape))
+        changes = [factorization.rows @ (g_t[:, None] * coefficients) for g_t in g]
+    shape = len(g), len(factorization.rows), coefficients.shape[1]
+    return np.reshape(changes, shape)
 
 
 def residual_norms(
@@ -244,7 +235,7 @@ def residual_norms(
 ) -> Float[np.ndarray, " t"]:
     """Return |R_t|, the Frobenius norm over the training nodes, for all steps."""
     checks.positive("step_size", step_size)
-    steps = _checked_steps(steps, whole=True)
+    steps = _validate_steps(steps, whole=True)
     coefficients = _coefficients(factorization, initial_residual)
     energy = np.sum(coefficients**2, axis=1)
     decay = np.abs(1 - step_size * factorization.eigenvalues)
@@ -270,11 +261,7 @@ def limit(
 
 
 def inverse(factorization: Factorization, ridge: float) -> Float[np.ndarray, " l"]:
-    """Return 1 / (λ + μ), or for μ = 0 the pseudo-inverse, up to round-off of S.
-
-    Raises:
-        ValueError: a negative ridge, or one that leaves S_XX + μ I not positive.
-    """
+    """Return 1 / (λ + μ), or for μ = 0 the pseudo-inverse, up to round-off of S."""
     checks.at_least("ridge", ridge, 0)
     values = factorization.eigenvalues + ridge
     if ridge > 0:
@@ -297,9 +284,8 @@ def convergence(
 ) -> Convergence:
     """Return the row of the paper's convergence table that holds for this S, Y and η.
 
-    A negative or too large η λ matters only if R_0 has a component along its
-    eigenvector; a zero λ only if S carries that component to other nodes of the
-    factorization, which then drift by η t S P R_0.
+    A negative or too large η λ matters only if R_0 has a component along its mode, a
+    zero λ only if S carries that component to other nodes, which drift by η t S P R_0.
 
     Source: Table 2 (App. B.2), Theorem 3.2.
     """
@@ -311,8 +297,11 @@ def convergence(
     present = (np.abs(coefficients) > 1e-6 * norms).any(axis=1)
     safe = 2 / largest if largest > noise else np.inf
     negative, zero = values < -noise, np.abs(values) <= noise
-    drift = factorization.rows[:, zero] @ coefficients[zero]
-    drifts = bool((np.abs(drift) > norms * _drift_floor(factorization, zero)).any())
+    drift = np.abs(factorization.rows[:, zero] @ coefficients[zero])
+    # A null vector q of S_XX has S[m, X] q = 0 for a PSD S; round-off leaves at most
+    # sqrt(noise S_mm) of it, since 2 x 2 minors of a PSD matrix are not negative.
+    largest_row = float(np.abs(factorization.rows).max(initial=0))
+    floor = 1e-6 * largest_row + 10 * np.sqrt(noise * largest_row)
     definiteness = Definiteness.POSITIVE_DEFINITE
     if negative.any():
         definiteness = Definiteness.INDEFINITE
@@ -326,18 +315,14 @@ def convergence(
         step_size,
         has_large_mode=bool((present & (step_size * values >= 2)).any()),
         has_negative_mode=bool((present & negative).any()),
-        drifts=drifts,
+        drifts=bool((drift > norms * floor).any()),
     )
 
 
 def _coefficients(
     factorization: Factorization, initial_residual: Any
 ) -> Float[np.ndarray, "l c"]:
-    """Return Q^T R_0.
-
-    Raises:
-        ValueError: not a residual for each training node.
-    """
+    """Return Q^T R_0."""
     remedy = "exact.factorize makes one"
     checks.instance("factorization", factorization, Factorization, remedy)
     residual = checks.reals("initial_residual", initial_residual)
@@ -351,34 +336,18 @@ def _coefficients(
     return factorization.eigenvectors.T @ residual
 
 
-def _checked_steps(steps: Any, *, whole: bool) -> Shaped[np.ndarray, " t"]:
-    """Return the steps as an array.
-
-    Raises:
-        ValueError: not a list, or one is negative or not whole.
-    """
-    found = checks.reals("steps", steps)
-    if found.ndim != 1:
-        msg = f"steps must be a list of them, got shape {found.shape}"
+def _validate_steps(steps: Any, *, whole: bool) -> Shaped[np.ndarray, " t"]:
+    """Return the steps as an array."""
+    steps = checks.reals("steps", steps)
+    if steps.ndim != 1:
+        msg = f"steps must be a list of them, got shape {steps.shape}"
         raise ValueError(msg)
-    checks.at_least("steps", np.min(found, initial=0), 0)
-    broken = found % 1 != 0
+    checks.at_least("steps", np.min(steps, initial=0), 0)
+    broken = steps % 1 != 0
     if whole and broken.any():
-        msg = f"steps must be whole numbers, got {found[broken][0]}"
+        msg = f"steps must be whole numbers, got {steps[broken][0]}"
         raise ValueError(msg)
-    return found
-
-
-def _drift_floor(factorization: Factorization, zero: np.ndarray) -> float:
-    """Return the drift that round-off alone explains, per unit step and unit residual.
-
-    A null vector q of S_XX has S[m, X] q = 0 for a PSD S; what is computed of it is at
-    most sqrt(noise S_mm), since 2 x 2 minors of a PSD matrix are not negative.
-    """
-    if not zero.any():
-        return 0.0
-    largest_row = float(np.abs(factorization.rows).max(initial=0))
-    return 1e-6 * largest_row + 10 * np.sqrt(factorization.noise * largest_row)
+    return steps
 
 
 def _forms(
@@ -390,51 +359,57 @@ def _forms(
     columns = linear_maps.columns(similarity, train, num_nodes, dtype=dtype)
     factors = factorize(columns, train)
     residual = problem.initial_residual[split, train].astype(np.float64)
+    coefficients = factors.eigenvectors.T @ residual
     return [
-        _form(factors, problem, split, residual, step_size)
+        _Form(factors, problem, split, residual, coefficients, step_size)
         for step_size in steps.step_sizes
     ]
 
 
-def _form(
-    factors: Factorization,
-    problem: Problem,
-    split: int,
-    residual: Float[np.ndarray, "l c"],
-    step_size: float,
-) -> ClosedForm:
-    dtype = problem.targets.dtype
-    coefficients = factors.eigenvectors.T @ residual
+class _Form(NamedTuple):
+    """The closed form of one split and step size, see ``_closed_forms.ClosedForm``."""
 
-    def modes(steps):
-        return growth(factors.eigenvalues, step_size, steps)
+    factors: Factorization
+    problem: Problem
+    split: int
+    residual: Float[np.ndarray, "l c"]  # R_0
+    coefficients: Float[np.ndarray, "l c"]  # Q^T R_0
+    step_size: float
 
-    def fields(part):
-        rows = jnp.asarray(factors.rows[part.split_inputs(split)[0]], dtype)
+    def modes(self, steps):
+        return growth(self.factors.eigenvalues, self.step_size, steps)
+
+    def weights(self):
+        largest = np.abs(self.coefficients).max(axis=1)
+        return np.abs(self.factors.rows).max(axis=0) * largest
+
+    def fields(self, part):
+        dtype = self.problem.targets.dtype
+        rows = self.factors.rows[part.split_inputs(self.split)[0]]
+        rows = jnp.asarray(rows, dtype)
         return lambda mix: _combine_modes(
-            rows, (mix[:, :, None] * coefficients).astype(dtype)
+            rows, (mix[:, :, None] * self.coefficients).astype(dtype)
         )
 
-    def predictions(step):
-        a = modes(np.array([step]))[0]
-        change = factors.rows @ (a[:, None] * coefficients)
-        return _closed_forms.initial_predictions(problem, split) + change
+    def predictions(self, step):
+        a = self.modes(np.array([step]))[0]
+        change = self.factors.rows @ (a[:, None] * self.coefficients)
+        return _closed_forms.initial_predictions(self.problem, self.split) + change
 
-    def worst_column(step):
+    def norms(self, steps):
+        return residual_norms(
+            self.factors, self.residual, steps, step_size=self.step_size
+        )
+
+    def worst_column(self, step):
         # Relative to the mode that grew most, so that nothing overflows.
-        log_growth = step * np.log(np.abs(1 - step_size * factors.eigenvalues))
-        residuals = np.exp(log_growth - log_growth.max())[:, None] * coefficients
+        decay = 1 - self.step_size * self.factors.eigenvalues
+        log_growth = step * np.log(np.abs(decay))
+        residuals = np.exp(log_growth - log_growth.max())[:, None] * self.coefficients
         return int(np.argmax(np.linalg.norm(residuals, axis=0)))
 
-    return ClosedForm(
-        modes,
-        np.abs(factors.rows).max(axis=0) * np.abs(coefficients).max(axis=1),
-        fields,
-        predictions,
-        lambda steps: residual_norms(factors, residual, steps, step_size=step_size),
-        worst_column,
-        convergence(factors, residual, step_size=step_size),
-    )
+    def convergence(self):
+        return convergence(self.factors, self.residual, step_size=self.step_size)
 
 
 @jax.jit

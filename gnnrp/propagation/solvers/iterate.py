@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +15,11 @@ from jaxtyping import Array, Bool, Float, Int
 from gnnrp.propagation import losses, selection
 from gnnrp.propagation.convergence import divergence_steps
 from gnnrp.propagation.problem import (
-    Part,
     Problem,
     Steps,
     decode_nan,
     encode_nan,
-    evaluate,
+    part_scores,
 )
 from gnnrp.propagation.residual import State, residuals, step
 from gnnrp.propagation.sizes import Sizes, metric_entries, total_bytes
@@ -27,7 +27,7 @@ from gnnrp.propagation.solvers import _restart_checks
 from gnnrp.propagation.solvers.base import STAGE, Cost, Evaluation, Solution, keeper
 from gnnrp.runtime import checkpoints, checks, tracing
 from gnnrp.runtime.options import Options
-from gnnrp.types import LinearMap, MetricFn, ResidualFn
+from gnnrp.types import LinearMap, ResidualFn
 
 _CHUNK = 256  # steps on the device between two checks by the host, at most
 _CHUNK_SECONDS = 0.5  # between two checks, about
@@ -85,6 +85,9 @@ class Iterate:
         patience = evaluation.selection.max_waits
         advance = functools.partial(
             _advance,
+            similarity=similarity,
+            problem=device,
+            settings=(rates, patience, mask),
             metric=evaluation.metric,
             residual_fn=residual_fn,
             rule=evaluation.selection.rule,
@@ -104,27 +107,12 @@ class Iterate:
         with keeper(options) as saved:
             restored = saved.restore(like, find_fault, steps.num_steps)
             carry, *curves = restored or (start,)
-            curves = [np.asarray(each) for each in curves]
-            done, count = int(carry.state.t), 1
-            while done < steps.num_steps and not _is_over(carry, curves):
-                began = time.perf_counter()
-                count = min(count, steps.num_steps - done)
-                arguments = (carry, similarity, device, (rates, patience, mask))
-                carry = advance(*arguments, count)
-                curves.append(np.asarray(carry.curves[:, :count]))
-                done += count
-                seconds = time.perf_counter() - began
-                if all(checkpoints.any_process(seconds < _CHUNK_SECONDS)):
-                    count = min(2 * count, _CHUNK)
-                options.report(STAGE, done, steps.num_steps)
-                saved.save_if_due(done, lambda: (carry, np.concatenate(curves, axis=1)))  # noqa: B023
-            saved.save(done, lambda: (carry, np.concatenate(curves, axis=1)))
-        curves = np.moveaxis(np.concatenate(curves, axis=1), 2, 1)
+            carry, curves = _take_steps(
+                advance, carry, curves, steps.num_steps, options, saved
+            )
+        solutions = _solutions(carry, curves, len(steps.step_sizes), patience)
         curvature = losses.max_curvature(self.residual_fn)
-        return [
-            each._replace(max_curvature=curvature)
-            for each in _solutions(carry, curves, len(steps.step_sizes), patience)
-        ]
+        return [each._replace(max_curvature=curvature) for each in solutions]
 
 
 class _Carry(NamedTuple):
@@ -136,15 +124,43 @@ class _Carry(NamedTuple):
     curves: Float[Array, "4 b s"]  # train residual, val, test (-inf: NaN), column
 
 
+def _take_steps(
+    advance: Callable,
+    carry: _Carry,
+    curves: list[Any],
+    num_steps: int,
+    options: Options,
+    saved: checkpoints.Keeper,
+) -> tuple[_Carry, Float[np.ndarray, "4 t s"]]:
+    """Advance in chunks of about half a second until every split is over."""
+    curves = [np.asarray(each) for each in curves]
+    done, count = int(carry.state.t), 1
+
+    def state():
+        return carry, np.concatenate(curves, axis=1)
+
+    while done < num_steps and not _is_over(carry, curves):
+        began = time.perf_counter()
+        count = min(count, num_steps - done)
+        carry = advance(carry, count=count)
+        curves.append(np.asarray(carry.curves[:, :count]))
+        done += count
+        seconds = time.perf_counter() - began
+        if all(checkpoints.any_process(seconds < _CHUNK_SECONDS)):
+            count = min(2 * count, _CHUNK)
+        options.report(STAGE, done, num_steps)
+        saved.save_if_due(done, state)
+    saved.save(done, state)
+    return state()
+
+
 def _init(problem: Problem, steps: Steps) -> tuple[_Carry, Any, Float[Array, "s 1"]]:
     """Return the first carry, the mask of fed-back targets, and η of each split."""
     num_splits, num_nodes = problem.train.shape
     shape = (num_nodes, num_splits, problem.targets.shape[1])
     dtype = problem.targets.dtype
     rates = np.repeat(steps.step_sizes, num_splits // len(steps.step_sizes))[:, None]
-    rows: Any = None
-    if problem.is_sharded:
-        rows = problem.targets.sharding
+    rows: Any = problem.targets.sharding if problem.is_sharded else None
     start = jnp.zeros(shape, dtype, device=rows)
     if problem.initial is not None:
         start = jnp.moveaxis(jnp.asarray(problem.initial), 0, 1)
@@ -196,30 +212,27 @@ def _is_over(carry: _Carry, curves: list[Float[np.ndarray, "4 _ s"]]) -> bool:
 
 def _solutions(
     carry: _Carry,
-    curves: Float[np.ndarray, "4 s t"],
+    curves: Float[np.ndarray, "4 t s"],
     num_step_sizes: int,
     patience: Int[Array, ""],
 ) -> list[Solution]:
     """Return the solution of each step size."""
-    num_splits, done = curves.shape[1:]
+    done, num_splits = curves.shape[1:]
     predictions = jnp.moveaxis(carry.best, 1, 0)
     if predictions.is_fully_replicated:  # else devices share the rows
         predictions = np.asarray(predictions)
     solutions = []
     for splits in np.split(np.arange(num_splits), num_step_sizes):
         choice = jax.tree.map(lambda each, splits=splits: each[splits], carry.choice)
-        taken = selection.num_steps_taken(choice, done, patience)
-        norms, val, test, columns = curves[:, splits, :taken]
+        count = selection.count_steps(choice, done, patience)
+        norms, val, test, columns = np.moveaxis(curves[:, :count, splits], 2, 1)
         # The residual after a step is the one before the next.
-        at = np.minimum(divergence_steps(norms), taken - 1)
+        at = np.minimum(divergence_steps(norms), count - 1)
         worst = columns[np.arange(len(splits)), at].astype(np.int64)
         best = predictions[splits]
         width = done * len(splits) * best.shape[2]
-        solutions.append(
-            Solution(
-                norms, decode_nan(val), decode_nan(test), worst, choice, best, width
-            )
-        )
+        scores = decode_nan(val), decode_nan(test)
+        solutions.append(Solution(norms, *scores, worst, choice, best, width))
     return solutions
 
 
@@ -233,41 +246,26 @@ def _repeat_splits(problem: Problem, count: int) -> Problem:
         return xp.tile(array, (count, *[1] * (array.ndim - 1)))
 
     def repeat_part(part):
-        if part.index is None:
+        if problem.is_sharded:
             return part._replace(mask=repeat(part.mask))
-        return Part(*map(repeat, part))
+        return jax.tree.map(repeat, part)
 
-    start = problem.initial
     return problem._replace(
         train=repeat(problem.train),
-        initial=None if start is None else repeat(start),
+        initial=None if problem.initial is None else repeat(problem.initial),
         val=repeat_part(problem.val),
         test=repeat_part(problem.test),
     )
 
 
-def _selection_scores(
-    part: Part, values: Float[Array, " s"], step: Int[Array, ""]
-) -> Float[Array, " s"]:
-    """Return the scores that select a step; without validation nodes, its number."""
-    return jnp.where(jnp.any(part.mask, axis=1), values, step.astype(values.dtype))
-
-
-def _advance_impl(
-    carry: _Carry,
-    similarity: LinearMap,
-    problem: Problem,
-    settings: tuple[Array, Array, Array],
-    count: Int[Array, ""],
-    *,
-    metric: MetricFn,
-    residual_fn: ResidualFn,
-    rule: str,
-) -> _Carry:
+@functools.partial(tracing.Jit, static_argnames=("rule",), donate_argnames=("carry",))
+def _advance(carry, similarity, problem, settings, count, *, metric, residual_fn, rule):
+    """Return the carry after ``count`` more steps."""
     step_size, patience, mask = settings
     targets = jnp.broadcast_to(problem.targets[:, None, :], carry.best.shape)
     every = jnp.broadcast_to(mask, carry.best.shape)
     num_known = jnp.sum(every, axis=(0, 2), dtype=targets.dtype)
+    step_fn = functools.partial(step, step_size=step_size, residual_fn=residual_fn)
 
     def body(i, carry):
         # ``step`` computes the residual again; XLA merges the two.
@@ -275,17 +273,12 @@ def _advance_impl(
         by_column = jnp.sum(visible**2, axis=0)
         norm = jnp.sqrt(jnp.sum(by_column, axis=1) / num_known)
         worst = jnp.argmax(by_column, axis=1).astype(norm.dtype)
-        state = step(
-            carry.state,
-            similarity,
-            targets,
-            mask,
-            step_size=step_size,
-            residual_fn=residual_fn,
-        )
-        val = evaluate(metric, problem.val, state.predictions)
-        test = evaluate(metric, problem.test, state.predictions)
-        score = _selection_scores(problem.val, val, state.t)
+        state = step_fn(carry.state, similarity, targets, mask)
+        val = part_scores(metric, problem.val, state.predictions)
+        test = part_scores(metric, problem.test, state.predictions)
+        # Without validation nodes the last step is selected.
+        has_val = jnp.any(problem.val.mask, axis=1)
+        score = jnp.where(has_val, val, state.t.astype(val.dtype))
         choice, selected = selection.update(
             carry.choice, score, state.t, rule=rule, patience=patience
         )
@@ -295,8 +288,3 @@ def _advance_impl(
         return _Carry(state, best, choice, curves)
 
     return jax.lax.fori_loop(0, count, body, carry)
-
-
-_advance = tracing.Jit(
-    _advance_impl, static_argnames=("rule",), donate_argnames=("carry",)
-)

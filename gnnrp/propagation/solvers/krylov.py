@@ -7,8 +7,7 @@ A space of m + 1 vectors gives m steps exactly. Splits and classes are columns.
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,19 +16,12 @@ from jaxtyping import Array, Float, Int
 
 from gnnrp.propagation.convergence import Convergence, Definiteness
 from gnnrp.propagation.linear_maps import as_pytree
-from gnnrp.propagation.problem import Part, Problem, Steps
-from gnnrp.propagation.sizes import (
-    WIDE,
-    Sizes,
-    metric_entries,
-    sizes_of,
-    total_bytes,
-)
+from gnnrp.propagation.problem import Problem, Steps
+from gnnrp.propagation.sizes import WIDE, Sizes, metric_entries, sizes_of, total_bytes
 from gnnrp.propagation.solvers import _closed_forms, _lanczos, _node_positions, exact
-from gnnrp.propagation.solvers._closed_forms import ClosedForm
-from gnnrp.propagation.solvers._node_positions import InPlace, Positions
+from gnnrp.propagation.solvers._node_positions import AllNodes, Positions
 from gnnrp.propagation.solvers.base import Cost, Evaluation, Solution, keeper
-from gnnrp.runtime import checks, memory, tracing
+from gnnrp.runtime import memory, tracing
 from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap
 
@@ -47,16 +39,8 @@ class Krylov:
     It needs the squared loss, no NaN among the training targets and a symmetric S. It
     is practical if its vectors fit 2 GiB.
 
-    Args:
-        first_product_fn: returns S [R_0, 0], (n, s, c), if that costs less than a
-            product with S.
-
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
-
-    first_product_fn: Callable[[], Array] | None = dataclasses.field(
-        default=None, compare=False
-    )
 
     def unsupported(self, problem: Problem, similarity: LinearMap) -> str | None:
         """Return the reason why the solver does not support the problem, or None."""
@@ -82,66 +66,32 @@ class Krylov:
     ) -> list[Solution]:
         """Return a solution for each step size."""
         sizes = sizes_of(problem, similarity, steps)
-        room = memory.room(options.max_bytes)
-        first_product = self._first_product(problem)
-        positions = _positions_of(problem)
+        positions = _node_positions.find(problem)
         basis = build(
             similarity,
             positions,
             _initial_residual(problem, positions),
             steps,
-            max_vectors=vector_capacity(sizes, room),
-            first_product=first_product,
+            max_vectors=vector_capacity(sizes, memory.room(options.max_bytes)),
             options=options,
         )
-        num_known = 0 if first_product is None else basis.norms.size
-        num_columns = basis.eigenvalues.size - num_known
-        splits = range(sizes.num_splits)
-        images_fns = [_evaluated_images(basis, problem, split) for split in splits]
         solutions = []
         for step_size in steps.step_sizes:
             curves = []
-            for split, images_fn in enumerate(images_fns):
-                form = _form(basis, positions, problem, split, images_fn, step_size)
-                curves.append(
-                    _closed_forms.evaluate(
-                        form, problem, split, steps.num_steps, evaluation
-                    )
-                )
-            solutions.append(
-                _closed_forms.join(
-                    curves,
-                    steps.num_steps,
-                    evaluation,
-                    num_columns=num_columns,
-                    error=basis.error,
-                )
-            )
+            for split in range(sizes.num_splits):
+                own = _select_split(basis, split)
+                form = _Form(basis, own, positions, problem, split, step_size)
+                curves.append(_closed_forms.evaluate(form, steps.num_steps, evaluation))
+            joined = _closed_forms.join(curves, evaluation, basis.eigenvalues.size)
+            solutions.append(joined._replace(error=basis.error))
         return solutions
-
-    def _first_product(self, problem: Problem) -> Array | None:
-        """Return S [R_0, 0], or None without ``first_product_fn``.
-
-        Raises:
-            ValueError: it has another shape, or is not finite.
-        """
-        if self.first_product_fn is None:
-            return None
-        product = jnp.asarray(self.first_product_fn(), problem.targets.dtype)
-        num_nodes, num_classes = problem.targets.shape
-        shape = (num_nodes, len(problem.train), num_classes)
-        checks.shape("first_product_fn()", product, shape)
-        if not np.isfinite(product).all():
-            msg = "first_product_fn() must be finite"
-            raise ValueError(msg)
-        return product
 
 
 def peak_bytes(sizes: Sizes, num_vectors: int) -> int:
     """Return the peak memory with a Krylov space of so many vectors.
 
-    Evaluation copies the rows of one split, and of the evaluated nodes of all splits;
-    before that, while the space grows, two thirds of it are in memory twice.
+    Evaluation copies rows of the images; before that, while the space grows, two thirds
+    of it are in memory twice.
     """
     n, s, c = sizes.num_nodes, sizes.num_splits, sizes.num_classes
     width = c * num_vectors * sizes.itemsize  # of a node and a split
@@ -190,7 +140,6 @@ def build(
     *,
     tolerance: float | None = None,
     max_vectors: int = _lanczos.CAPACITIES[-1],
-    first_product: Float[Array, "n s c"] | None = None,
     options: Options = Options(),
 ) -> Basis:
     """Extend the space until the predictions at all steps stop changing.
@@ -201,89 +150,52 @@ def build(
 
     Source: squared loss of Eq. 6; Lanczos with full reorthogonalization.
     """
-    # No space is larger than the training nodes, even if a diverging error never ends.
-    limit = min(max(1, max_vectors), residual.shape[2], _lanczos.CAPACITIES[-1])
-    limit = min(steps.num_steps + 1, limit)
+    # A space of t + 1 vectors, or of all training nodes, holds every step.
+    complete = min(steps.num_steps + 1, residual.shape[2])
+    limit = min(max(1, max_vectors), complete, _lanczos.CAPACITIES[-1])
     if tolerance is None:
         tolerance = 1e-4 if residual.dtype == jnp.float32 else 1e-10
     norms = np.asarray(jnp.linalg.norm(residual, axis=-1), np.float64)
-    scale = jnp.asarray(np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0))
-    scale = scale.astype(residual.dtype)
-    first_image = None if first_product is None else first_product * scale
+    scale = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
+    first = residual * jnp.asarray(scale, residual.dtype)[..., None]
     similarity = tracing.as_argument(as_pytree(similarity))
-    if not isinstance(positions, InPlace):
+    if not isinstance(positions, AllNodes):
         positions = jax.device_put(positions)
-    init = functools.partial(
-        _lanczos.init, residual * scale[..., None], positions.num_rest
-    )
-    start = init(0)
-    estimate_fn = _ErrorEstimate(norms, steps)
+
+    @functools.cache
+    def eigen(size):  # the same in every larger space
+        return _lanczos.eigen(state, size)
+
+    @functools.cache
+    def change_fn(before: int, after: int) -> float:
+        return max(
+            _change(eigen(before), eigen(after), norms, step_size, steps.num_steps)
+            for step_size in steps.step_sizes
+        )
+
+    def estimate_error():
+        oldest, middle, newest = state.sizes.tolist()
+        last = change_fn(oldest, middle) if oldest else np.inf
+        change = change_fn(middle, newest) if middle else np.inf
+        return change * min(1.0, change / last) if last < np.inf else change
 
     def find_fault(_: int, state: _lanczos.Space) -> str | None:
-        return _lanczos.find_fault(state, start.vector, similarity, positions)
+        return _lanczos.find_fault(state, first, similarity, positions)
 
+    init = functools.partial(_lanczos.init, first, positions.num_rest)
     with keeper(options) as saved:
-        state = saved.restore(init, find_fault, _lanczos.CAPACITIES[-1]) or start
-        while (size := len(state.diagonal)) < limit and estimate_fn(state) > tolerance:
+        state = saved.restore(init, find_fault, _lanczos.CAPACITIES[-1]) or init(0)
+        while (size := len(state.diagonal)) < limit and estimate_error() > tolerance:
             count = min(_lanczos.INTERVAL, limit - size)
-            state = _lanczos.extend(
-                state, similarity, positions, count, limit, first_image, options
-            )
+            state = _lanczos.extend(state, similarity, positions, count, limit, options)
             saved.save_if_due(size + count, lambda: _lanczos.trim(state))  # noqa: B023
         saved.save(len(state.diagonal), lambda: _lanczos.trim(state))
-    # A space of t + 1 vectors, or of all training nodes, holds every step.
-    is_complete = len(state.diagonal) >= min(steps.num_steps + 1, residual.shape[2])
-    error = 0.0 if is_complete else estimate_fn(state)
-    eigen = estimate_fn.eigen(state, len(state.diagonal))
-    return Basis(state.vectors, state.images, *eigen, norms, error)
+    size = len(state.diagonal)
+    error = 0.0 if size >= complete else estimate_error()
+    return Basis(state.vectors, state.images, *eigen(size), norms, error)
 
 
-class _ErrorEstimate:
-    """The error of the predictions, from the changes by the last two extensions."""
-
-    def __init__(self, norms: Float[np.ndarray, "s c"], steps: Steps) -> None:
-        self._norms, self._steps = norms, steps
-        self._eigen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self._changes: dict[tuple[int, int], float] = {}
-
-    def __call__(self, state: _lanczos.Space) -> float:
-        """Return the relative error, infinite before the second extension."""
-        oldest, middle, newest = state.sizes.tolist()
-        last = self._change(state, oldest, middle)
-        change = self._change(state, middle, newest)
-        return change * (min(1.0, change / last) if last < np.inf else 1)
-
-    def eigen(
-        self, state: _lanczos.Space, size: int
-    ) -> tuple[Float[np.ndarray, "s c j"], Float[np.ndarray, "s c j j"]]:
-        """Return the eigenvalues and eigenvectors of T of the first vectors."""
-        if size not in self._eigen:
-            diagonal, off_diagonal = (
-                np.moveaxis(each[:size], 0, -1)
-                for each in (state.diagonal, state.off_diagonal)
-            )
-            T = np.zeros((*diagonal.shape, size))
-            i = np.arange(size)
-            T[..., i, i] = diagonal
-            T[..., i[1:], i[:-1]] = T[..., i[:-1], i[1:]] = off_diagonal[..., :-1]
-            values, vectors = np.linalg.eigh(T)
-            self._eigen[size] = values, vectors
-        return self._eigen[size]
-
-    def _change(self, state: _lanczos.Space, before: int, after: int) -> float:
-        """Return the largest change of ``_change`` over the step sizes."""
-        if before == 0:
-            return np.inf
-        if (before, after) not in self._changes:
-            pair = self.eigen(state, before), self.eigen(state, after)
-            self._changes[before, after] = max(
-                _change(*pair, self._norms, step_size, self._steps.num_steps)
-                for step_size in self._steps.step_sizes
-            )
-        return self._changes[before, after]
-
-
-def select_split(basis: Basis, split: int) -> Basis:
+def _select_split(basis: Basis, split: int) -> Basis:
     """Return the space with the eigenvalues and norms of one split only."""
     here = slice(split, split + 1)
     return basis._replace(
@@ -298,9 +210,8 @@ def coefficients(
     basis: Basis, step_size: float, steps: Int[np.ndarray, " t"]
 ) -> Float[np.ndarray, "t s c m"]:
     """Return a with F_t - F_0 = images^T a on the rest, for each step."""
-    g = exact.growth(basis.eigenvalues.ravel(), step_size, steps)
-    g = g.reshape(-1, *basis.eigenvalues.shape)
-    return _scale_and_pad(basis, _in_basis(basis.eigenvectors, g))
+    growth = exact.growth(basis.eigenvalues, step_size, steps)
+    return _scale_and_pad(basis, _apply(basis.eigenvectors, growth))
 
 
 @_DIVERGING
@@ -310,24 +221,24 @@ def residual_coefficients(
     """Return a with R_t = vectors^T a on the training nodes; |R_t| = |a|."""
     base = 1 - step_size * basis.eigenvalues
     decay = base ** np.asarray(steps)[:, None, None, None]
-    return _scale_and_pad(basis, _in_basis(basis.eigenvectors, decay))
+    return _scale_and_pad(basis, _apply(basis.eigenvectors, decay))
 
 
 def _scale_and_pad(basis: Basis, unit: np.ndarray) -> np.ndarray:
     """Multiply by |R_0|, and pad to the capacity of the arrays."""
     spare = basis.images.shape[2] - unit.shape[-1]
-    scaled = unit * basis.norms[None, ..., None]
-    return np.pad(scaled, [(0, 0), (0, 0), (0, 0), (0, spare)])
+    return np.pad(unit * basis.norms[..., None], [(0, 0)] * 3 + [(0, spare)])
 
 
-def convergence(basis: Basis, split: int, step_size: float) -> Convergence:
-    """Return the convergence that the Ritz values, a part of the spectrum, imply.
+def _apply(eigenvectors: np.ndarray, function: np.ndarray) -> np.ndarray:
+    """Return Q f(θ) Q^T e_1."""
+    return np.einsum(
+        "scij,tscj,scj->tsci", eigenvectors, function, eigenvectors[:, :, 0]
+    )
 
-    Args:
-        basis: the space.
-        split: index of the split.
-        step_size: η.
-    """
+
+def _convergence(basis: Basis, split: int, step_size: float) -> Convergence:
+    """Return the convergence that the Ritz values, a part of the spectrum, imply."""
     theta = basis.eigenvalues[split]
     smallest, largest = float(theta.min()), float(theta.max())
     tiny = theta.shape[-1] * float(jnp.finfo(basis.images.dtype).eps) * abs(largest)
@@ -346,13 +257,6 @@ def convergence(basis: Basis, split: int, step_size: float) -> Convergence:
     )
 
 
-def _in_basis(eigenvectors: np.ndarray, function: np.ndarray) -> np.ndarray:
-    """Return Q f(θ) Q^T e_1."""
-    return np.einsum(
-        "scij,tscj,scj->tsci", eigenvectors, function, eigenvectors[:, :, 0]
-    )
-
-
 def _change(
     previous: tuple[np.ndarray, np.ndarray],
     current: tuple[np.ndarray, np.ndarray],
@@ -368,146 +272,95 @@ def _change(
     |S[rest, X] x|^2 <= λ_max(S) x^T S_XX x.
     """
     steps = np.unique(np.geomspace(1, num_steps, 24).astype(np.int64))
-    theta, Q = current
 
     def energy(x):  # x^T |T| x
-        modes = np.einsum("scij,tsci->tscj", Q, x)
-        return np.sqrt(np.sum(np.abs(theta) * modes**2, axis=3)) * norms
+        modes = np.einsum("scij,tsci->tscj", current[1], x)
+        return np.sqrt(np.sum(np.abs(current[0]) * modes**2, axis=3)) * norms
 
-    new = _in_basis(
-        Q, exact.growth(theta.ravel(), step_size, steps).reshape(-1, *theta.shape)
+    old, new = (
+        _apply(Q, exact.growth(theta, step_size, steps))
+        for theta, Q in (previous, current)
     )
-    g = exact.growth(previous[0].ravel(), step_size, steps)
-    old = _in_basis(previous[1], g.reshape(-1, *previous[0].shape))
     old = np.pad(old, [(0, 0)] * 3 + [(0, new.shape[-1] - old.shape[-1])])
     change = energy(new - old) / np.maximum(energy(new), np.finfo(float).tiny)
     return float(np.max(np.where(np.isfinite(change), change, np.inf)))
 
 
-def _positions_of(problem: Problem) -> Positions:
-    """Return the node positions, of which each part is a contiguous slice."""
-    if problem.is_sharded:
-        return InPlace(problem.train)
-    covered = (
-        problem.train | _cover(problem, problem.val) | _cover(problem, problem.test)
-    )
-    others = _node_positions.padded_index(~covered)
-    parts: Any = (problem.val.index, problem.test.index, others)
-    return _node_positions.index_nodes(problem.train, np.concatenate(parts, axis=1))
-
-
-def _cover(problem: Problem, part: Part) -> np.ndarray:
-    """Return a mask (s, n) of the nodes of a part."""
-    mask = np.zeros_like(problem.train)
-    for row, index, inside in zip(mask, part.index, part.mask, strict=True):
-        row[index[inside]] = True
-    return mask
-
-
 def _initial_residual(problem: Problem, positions: Positions) -> Float[Array, "s c l"]:
     """Return R_0 on the training nodes."""
     residual = problem.initial_residual
-    if isinstance(positions, InPlace):
+    if isinstance(positions, AllNodes):
         return jnp.moveaxis(residual, 2, 1)
     padded = np.pad(residual, [(0, 0), (0, 1), (0, 0)])
     index = np.asarray(positions.train)[..., None]
     return jnp.asarray(np.moveaxis(np.take_along_axis(padded, index, axis=1), 2, 1))
 
 
-def _evaluated_images(
-    basis: Basis, problem: Problem, split: int
-) -> Callable[[bool], Array]:
-    """Return a function that slices the images on validation or test nodes, once."""
+class _Form(NamedTuple):
+    """The closed form of one split and step size, see ``_closed_forms.ClosedForm``."""
 
-    @functools.cache
-    def images_fn(is_val: bool) -> Float[Array, "c m q"]:
-        images = basis.images[split]
-        if problem.is_sharded:
-            return images
-        num_val = problem.val.index.shape[1]
-        num_test = problem.test.index.shape[1]
-        return images[
-            :, :, slice(num_val) if is_val else slice(num_val, num_val + num_test)
-        ]
+    basis: Basis  # of all splits
+    own: Basis  # with the eigenvalues and norms of this split only
+    positions: Positions
+    problem: Problem
+    split: int
+    step_size: float
 
-    return images_fn
+    def modes(self, steps):
+        a = coefficients(self.own, self.step_size, steps)
+        return a.reshape(len(steps), -1)
 
+    def weights(self):
+        norms = self.own.norms[0]  # each column is as accurate relative to its own norm
+        weights = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
+        return np.repeat(weights, self.basis.images.shape[2])
 
-def _form(
-    basis: Basis,
-    positions: Positions,
-    problem: Problem,
-    split: int,
-    images_fn: Callable[[bool], Array],
-    step_size: float,
-) -> ClosedForm:
-    """Return the closed form of one split and step size."""
-    num_classes, num_vectors = basis.images.shape[1:3]
-    one = select_split(basis, split)
-
-    def modes(steps):
-        return coefficients(one, step_size, steps)[:, 0].reshape(len(steps), -1)
-
-    def residual(steps):
-        return residual_coefficients(one, step_size, steps)[:, 0]
-
-    def fields(part):
-        images = images_fn(part is problem.val)
-        shape = (num_classes, num_vectors)
+    def fields(self, part):
+        first = 0 if part is self.problem.val else self.problem.val.mask.shape[1]
+        nodes = slice(first, first + part.mask.shape[1])
+        if self.problem.is_sharded:
+            nodes = slice(None)
+        images = self.basis.images[self.split, :, :, nodes]
+        shape = (-1, *images.shape[:2])
         return lambda mix: _combine_modes(
-            images, mix.reshape(len(mix), *shape).astype(images.dtype)
+            images, mix.reshape(shape).astype(images.dtype)
         )
 
-    def predictions(step):
+    def predictions(self, step):
+        problem, split, dtype = self.problem, self.split, self.basis.images.dtype
         steps = np.array([step])
-        a = modes(steps)[0].reshape(num_classes, num_vectors)
-        change = _combine_vectors(basis.images, split, a.astype(basis.images.dtype))
-        if isinstance(positions, InPlace):
-            start = problem.initial
-            return change if start is None else start[split] + change
-        a = residual(steps)[0].astype(basis.vectors.dtype)
-        left = _combine_vectors(basis.vectors, split, a)
-        return _in_node_order(problem, split, positions.rest[split], change, left)
+        a = coefficients(self.own, self.step_size, steps)[0, 0].astype(dtype)
+        change = _combine_vectors(self.basis.images, split, a)
+        if isinstance(self.positions, AllNodes):
+            return (
+                change if problem.initial is None else problem.initial[split] + change
+            )
+        a = self._residual(steps)[0].astype(dtype)
+        left = np.asarray(_combine_vectors(self.basis.vectors, split, a))
+        out = _closed_forms.initial_predictions(problem, split)
+        train, rest = problem.train[split], self.positions.rest[split]
+        inside = rest < len(out)
+        # A node that occurs twice, as padding or in two parts, has the same value.
+        out[rest[inside]] += np.asarray(change)[inside]
+        out[train] = problem.targets[train] - left[: train.sum()]
+        return out
 
-    def norms_at(steps):
+    def norms(self, steps):
         # The coefficients of all steps at once could exceed the space.
-        span = _closed_forms.steps_at_once(num_classes * num_vectors)
+        span = _closed_forms.steps_at_once(len(self.weights()))
         chunks = np.split(steps, range(span, len(steps), span))
-        return np.concatenate([
-            np.linalg.norm(residual(chunk).reshape(len(chunk), -1), axis=1)
-            for chunk in chunks
-        ])
+        flat = (self._residual(chunk).reshape(len(chunk), -1) for chunk in chunks)
+        return np.concatenate([np.linalg.norm(each, axis=1) for each in flat])
 
-    norms = one.norms[0]  # each column is as accurate relative to its own norm
-    weights = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
-    return ClosedForm(
-        modes,
-        np.repeat(weights, num_vectors),
-        fields,
-        predictions,
-        norms_at,
-        lambda step: int(
-            np.argmax(np.linalg.norm(residual(np.array([step]))[0], axis=1))
-        ),
-        convergence(basis, split, step_size),
-    )
+    def worst_column(self, step):
+        residual = self._residual(np.array([step]))[0]
+        return int(np.argmax(np.linalg.norm(residual, axis=1)))
 
+    def convergence(self):
+        return _convergence(self.basis, self.split, self.step_size)
 
-def _in_node_order(
-    problem: Problem,
-    split: int,
-    rest: Int[np.ndarray, " r"],
-    change: Float[Array, "r c"],
-    left: Float[Array, "l c"],
-) -> Float[np.ndarray, "n c"]:
-    """Return F_t of all nodes, from F_t - F_0 on the rest and R_t on the training."""
-    out = _closed_forms.initial_predictions(problem, split)
-    train = problem.train[split]
-    inside = rest < len(out)
-    # A node that occurs twice, as padding or in two parts, has the same value.
-    out[rest[inside]] += np.asarray(change)[inside]
-    out[train] = problem.targets[train] - np.asarray(left)[: train.sum()]
-    return out
+    def _residual(self, steps):
+        return residual_coefficients(self.own, self.step_size, steps)[:, 0]
 
 
 @jax.jit
