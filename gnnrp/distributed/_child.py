@@ -34,8 +34,8 @@ class Worker:
         other.close()
         os.close(writes)
         self._pipe: int | None = reads
-        self._output, self._open = bytearray(), True
-        self._ended = False
+        self._output = bytearray()
+        self._open, self._ended = True, False
         self.stopped_since: float | None = None
 
     def sources(self) -> list[Any]:

@@ -1,8 +1,7 @@
-"""The files of a partitioned graph: one per part, and a table of contents.
+"""The files of a partitioned graph: one per shard, and a table of contents.
 
-The table is written last: a folder without one is unfinished. It holds its own SHA-256,
-that of each part, sizes, sums of the node ids, and digests of the borders. Each part is
-checked against it when it is read.
+The table is written last: a folder without one is unfinished. It has its own SHA-256
+and that of each shard, sizes, sums of the node ids, and digests of the borders.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ from gnnrp.types import Split
 FORMAT = 3
 _TABLE, _PART = "shards.json", r"part-\d+\.npz"
 _LARGEST_TABLE = 1 << 26  # bytes
-_SLACK = 1 << 16  # bytes of headers in a part
+_SLACK = 1 << 16  # bytes of headers in a shard
 _MEMBERS = {
     "data": ("f", 1),
     "indices": ("i", 1),
@@ -43,50 +42,33 @@ _MEMBERS = {
 }
 _DTYPES = {"nodes": "int64", "targets": "float32", "send": "int32"}
 _KINDS = {
-    "dataset": str,
-    "metric": str,
-    "files": dict,
-    "dtype": str,
-    "num_nodes": int,
-    "num_columns": int,
-    "num_splits": int,
-    "rows": int,
-    "entries": list,
-    "parts": list,
-    "node_sums": list,
-    "borders": dict,
+    **dict.fromkeys(("dataset", "metric", "dtype"), str),
+    **dict.fromkeys(("num_nodes", "num_columns", "num_splits", "rows"), int),
+    **dict.fromkeys(("entries", "parts", "node_sums"), list),
+    **dict.fromkeys(("files", "borders"), dict),
 }
 
 
 @contextlib.contextmanager
-def write_errors(folder: Path) -> Iterator[None]:
-    """Prepare a folder, and remove its parts if not all can be written.
-
-    Raises:
-        ValueError: it holds other files than those of an unfinished block.
-    """
+def transaction(folder: Path) -> Iterator[None]:
+    """Prepare a folder, and remove its shards if not all can be written."""
     checkpoints.prepare(folder)
     if not all(map(_is_part, folder.iterdir())):
         msg = f"{str(folder)!r} is not empty; choose another folder"
         raise ValueError(msg)
-    _clear(folder)
 
-    def undo() -> None:
-        if not (folder / _TABLE).exists():  # else all parts are there
-            _clear(folder)  # gigabytes perhaps
+    def clear() -> None:
+        if not (folder / _TABLE).exists():  # else all shards are there
+            for path in filter(_is_part, list(folder.iterdir())):
+                path.unlink()  # gigabytes perhaps
 
-    with interrupts.cleanup(undo):
+    clear()
+    with interrupts.cleanup(clear):
         try:
             yield
         except BaseException:
-            undo()
+            clear()
             raise
-
-
-def _clear(folder: Path) -> None:
-    for path in list(folder.iterdir()):
-        if _is_part(path):
-            path.unlink()
 
 
 def _is_part(path: Path) -> bool:
@@ -95,11 +77,11 @@ def _is_part(path: Path) -> bool:
 
 
 def write_part(
-    folder: Path, part: int, block: Block, of_nodes: dict[str, np.ndarray]
+    folder: Path, part: int, block: Block, node_arrays: dict[str, np.ndarray]
 ) -> str:
-    """Write the file of a part, and return its SHA-256."""
+    """Write the file of a shard, and return its SHA-256."""
     content = io.BytesIO()
-    arrays: dict[str, Any] = of_nodes | block._asdict()
+    arrays: dict[str, Any] = node_arrays | block._asdict()
     np.savez(content, **{name: x for name, x in arrays.items() if x is not None})
     with content.getbuffer() as view:
         atomic_files.write(_path(folder, part), view)
@@ -121,14 +103,10 @@ def digest(table: dict[str, Any]) -> str:
 
 
 def read_table(folder: Path) -> dict[str, Any]:
-    """Return the table of contents, its "rounds" as ``partitioning.Round``.
-
-    Raises:
-        ValueError: it is missing, damaged or of another version.
-    """
+    """Return the table of contents, checked, its "rounds" as ``partitioning.Round``."""
     try:
-        with _opened(folder / _TABLE, _LARGEST_TABLE) as file:
-            return _checked_table(json.loads(file.read()))
+        with _open(folder / _TABLE, _LARGEST_TABLE) as file:
+            return _parse_table(json.loads(file.read()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         msg = (
@@ -138,7 +116,7 @@ def read_table(folder: Path) -> dict[str, Any]:
         raise ValueError(msg) from error
 
 
-def _checked_table(table: Any) -> dict[str, Any]:
+def _parse_table(table: Any) -> dict[str, Any]:
     if table["format"] != FORMAT:
         refuse(f"its format is {checks.format_value(table['format'])}, not {FORMAT}")
     if table["sha256"] != digest(table):
@@ -158,17 +136,15 @@ def _checked_table(table: Any) -> dict[str, Any]:
         checks.count("entries", entries, 0, np.iinfo(np.int64).max)
     if not all(type(x) is str for pair in table["files"].items() for x in pair):
         refuse("files does not map names to digests")
-    sums = [
-        sum(each) % _part_checks.PRIME for each in zip(*table["node_sums"], strict=True)
-    ]
-    if sums != _part_checks.all_node_sums(table["num_nodes"]):
+    sums = zip(*table["node_sums"], strict=True)
+    expected = _part_checks.all_node_sums(table["num_nodes"])
+    if [sum(each) % _part_checks.PRIME for each in sums] != expected:
         refuse(
             f"node_sums are not those of {table['num_nodes']} nodes, each in one part"
         )
     rounds = partitioning.parse_rounds(table["rounds"], num_parts)
-    if set(table["borders"]) != {
-        f"{p}-{q}" for p, q in partitioning.exchanges(rounds, num_parts)
-    }:
+    pairs = partitioning.exchanges(rounds, num_parts)
+    if table["borders"].keys() != {border(*pair) for pair in pairs}:
         refuse("borders are not those of the rounds")
     return table | {"rounds": rounds}
 
@@ -176,15 +152,10 @@ def _checked_table(table: Any) -> dict[str, Any]:
 def read_part(
     folder: Path, part: int, table: dict[str, Any]
 ) -> tuple[Block, dict[str, np.ndarray]]:
-    """Return the matrix of a part, and ids, targets and masks of its nodes.
-
-    Raises:
-        ValueError: the file is missing, not the one that was written, or holds values
-            that no part has.
-    """
+    """Return the matrix of a shard, and ids, targets and masks of its nodes."""
     path = _path(folder, part)
     try:
-        with _opened(path) as file:
+        with _open(path) as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError):
         sha256 = None
@@ -199,9 +170,7 @@ def read_part(
         block = Block(data, indices, pointers, int(width), send)
         _check_block(block, part, table)
         _part_checks.check_nodes(arrays, table["num_nodes"], table["metric"])
-        blank = arrays["nodes"] < 0
-        if (filled := blank & _filled(block)).any():
-            refuse(f"row {_part_checks.first(filled)} has entries but no node")
+        _check_blank_rows(block, arrays["nodes"])
         if _part_checks.node_sums(arrays["nodes"]) != table["node_sums"][part]:
             refuse("its nodes are not those that were put into it")
     return block, arrays
@@ -209,13 +178,7 @@ def read_part(
 
 @contextlib.contextmanager
 def _read_errors(path: Path) -> Iterator[None]:
-    """Turn any error of a damaged part into one sentence that names it.
-
-    Raises:
-        ValueError: the part is damaged.
-        TooLargeError: it does not fit in memory.
-        MemoryError: likewise.
-    """
+    # One sentence that names the file, for any error of a damaged shard.
     try:
         yield
     except (MemoryError, raw_files.TooLargeError):
@@ -229,7 +192,7 @@ def _read_errors(path: Path) -> Iterator[None]:
         raise ValueError(msg) from error
 
 
-def _opened(path: Path, largest: int | None = None) -> io.BufferedReader:
+def _open(path: Path, largest: int | None = None) -> io.BufferedReader:
     # Only a regular file: a pipe in its place would wait forever.
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     status = os.fstat(number)
@@ -244,14 +207,12 @@ def _opened(path: Path, largest: int | None = None) -> io.BufferedReader:
 
 
 def _check_size(path: Path, part: int, table: dict[str, Any]) -> None:
-    # A part must not unpack to more than its table allows.
-    rows, sizes = table["rows"], (table["num_columns"], 3 * table["num_splits"])
-    received = sum(each.rows for each in table["rounds"] or ())
-    entry = np.dtype(table["dtype"]).itemsize + 8
+    # A shard must not unpack to more than its table allows.
+    row = 16 + 4 * table["num_columns"] + 3 * table["num_splits"]
     allowed = (
-        entry * table["entries"][part]
-        + rows * (16 + 4 * sizes[0] + sizes[1])
-        + 8 * received
+        (np.dtype(table["dtype"]).itemsize + 8) * table["entries"][part]
+        + row * table["rows"]
+        + 8 * sum(each.rows for each in table["rounds"] or ())
         + _SLACK
     )
     with zipfile.ZipFile(path) as archive:
@@ -266,13 +227,13 @@ def _check_arrays(
     rows = table["rows"]
     if arrays["nodes"].shape != (rows,):
         refuse(f"it has {len(arrays['nodes'])} rows, and {rows} are stated")
-    masks = dict.fromkeys(Split._fields, (table["num_splits"], rows))
     shapes = {
         "data": (table["entries"][part],),
         "indices": (table["entries"][part],),
         "targets": (rows, table["num_columns"]),
+        **dict.fromkeys(Split._fields, (table["num_splits"], rows)),
     }
-    for name, shape in (shapes | masks).items():
+    for name, shape in shapes.items():
         if arrays[name].shape != shape:
             refuse(f"{name} has shape {arrays[name].shape}, and {shape} is stated")
     for name, dtype in (_DTYPES | {"data": table["dtype"]}).items():
@@ -287,7 +248,8 @@ def _check_block(block: Block, part: int, table: dict[str, Any]) -> None:
         received, fits = rows * (num_parts - 1), send is None
     else:
         received = sum(each.rows for each in rounds)
-        fits = send is not None and len(send) == received and _are_ids(send, rows)
+        fits = send is not None and len(send) == received
+        fits = fits and bool(((send >= 0) & (send < rows)).all())
     if not fits:
         refuse("what it sends does not fit the rounds that are stated")
     if block.width != rows + received + 1:
@@ -302,21 +264,17 @@ def _check_block(block: Block, part: int, table: dict[str, Any]) -> None:
             )
 
 
-def _are_ids(values: np.ndarray, size: int) -> bool:
-    return bool(((values >= 0) & (values < size)).all())
-
-
 def border(part: int, other: int) -> str:
     """Return the name of the border between two parts."""
     return f"{min(part, other)}-{max(part, other)}"
 
 
-def _filled(block: Block) -> np.ndarray:
-    # Rows with entries other than padding.
-    filled = np.diff(block.pointers) > 0
+def _check_blank_rows(block: Block, nodes: np.ndarray) -> None:
+    has_entries = np.diff(block.pointers) > 0
     last_row = block.indices[block.pointers[-2] :]
-    filled[-1] = (last_row != block.width - 1).any()
-    return filled
+    has_entries[-1] = (last_row != block.width - 1).any()  # other than padding
+    if (wrong := has_entries & (nodes < 0)).any():
+        refuse(f"row {_part_checks.first(wrong)} has entries but no node")
 
 
 def _path(folder: Path, part: int) -> Path:

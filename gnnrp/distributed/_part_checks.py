@@ -1,8 +1,7 @@
-"""Checks of one part of a graph: its nodes, its entries and its borders.
+"""Checks of a shard of a graph: its nodes, its entries and its borders.
 
-Two parts see the entries between them from two sides. A digest that both compute in the
-same order is equal if and only if these entries are symmetric, so that each process can
-check its own part against a table, without communication.
+Two shards hold the entries between them from two sides, with equal digests if and only
+if these are symmetric: a process can check its own shard without communication.
 """
 
 import hashlib
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 from jaxtyping import Float, Int
 
+from gnnrp import sparse
 from gnnrp.distributed.partitioning import Round
 from gnnrp.distributed.sharded_matrix import Block
 from gnnrp.runtime.atomic_files import refuse
@@ -22,19 +22,9 @@ PRIME = (1 << 31) - 1  # products of two residues fit int64
 
 
 def check_nodes(arrays: dict[str, np.ndarray], num_nodes: int, metric: str) -> None:
-    """Refuse node ids, masks and targets that no data set has.
-
-    Args:
-        arrays: "nodes" (-1: a blank row), "targets" and the masks of a part.
-        num_nodes: of the whole graph.
-        metric: of the data set.
-
-    Raises:
-        ValueError: an invalid value.
-    """
+    """Refuse ids (-1: a blank row), masks and targets of nodes that no data set has."""
     nodes, masks = arrays["nodes"], {name: arrays[name] for name in Split._fields}
-    outside = (nodes < -1) | (nodes >= num_nodes)
-    if outside.any():
+    if (outside := (nodes < -1) | (nodes >= num_nodes)).any():
         refuse(f"node {nodes[first(outside)]} is none of {num_nodes} nodes")
     ids, counts = np.unique(nodes[nodes >= 0], return_counts=True)
     if (counts > 1).any():
@@ -45,8 +35,7 @@ def check_nodes(arrays: dict[str, np.ndarray], num_nodes: int, metric: str) -> N
         if (blank := mask.any(axis=0) & (nodes < 0)).any():
             refuse(f"row {first(blank)} is in the {name} mask but has no node")
     for name in ("val", "test"):
-        both = np.any(masks["train"] & masks[name], axis=0)
-        if both.any():
+        if (both := (masks["train"] & masks[name]).any(axis=0)).any():
             refuse(
                 f"node {nodes[first(both)]} is in both the train and the {name} mask"
             )
@@ -78,10 +67,8 @@ def _check_targets(
 
 
 def node_sums(nodes: Int[np.ndarray, " r"]) -> list[int]:
-    """Return sums of the ids, their squares and their cubes, modulo a prime.
-
-    Up to three ids that are wrong, anywhere, change one of them.
-    """
+    """Return sums of the ids, their squares and their cubes, modulo a prime."""
+    # Up to three ids that are wrong, anywhere, change one of them.
     ids = nodes[nodes >= 0] % PRIME
     powers = (ids, ids * ids % PRIME, ids * ids % PRIME * ids % PRIME)
     return [int(power.sum()) % PRIME for power in powers]
@@ -103,38 +90,20 @@ class _Side(NamedTuple):
 def border_digests(
     block: Block, part: int, num_parts: int, rows: int, rounds: tuple[Round, ...] | None
 ) -> dict[int, str]:
-    """Check a part of the normalized adjacency, and digest its borders.
-
-    Checked are: values in [0, 1]; rows in ascending order of their columns, without
-    repeated entries; padding with zeros; symmetry inside; columns that exist, and rows
-    in ascending order in each exchange. The arrays must fit together.
-
-    Args:
-        block: see ``matrix.blocks``.
-        part: its number.
-        num_parts: of the matrix.
-        rows: of each part.
-        rounds: see ``matrix.blocks``.
-
-    Returns:
-        The SHA-256 of the entries between this part and each other one.
-
-    Raises:
-        ValueError: one of these does not hold.
-    """
-    csr = _without_padding(block, rows)
+    """Check values, order and symmetry of a block; digest its entries by other part."""
+    csr = _strip_padding(block, rows)
     if rounds is None:
         own, others = part * rows, (q for q in range(num_parts) if q != part)
         sides = {q: _Side(slice(q * rows, (q + 1) * rows), None) for q in others}
     else:
-        own, sides = 0, _exchanged_sides(block, part, rows, rounds)
+        own, sides = 0, _sides(block, part, rows, rounds)
     inside = csr[:, own : own + rows]
     _check_symmetric(inside)
     digests, left = {}, csr.nnz - inside.nnz
     for other, side in sides.items():
         between = csr[:, side.columns].tocoo()
         left -= between.nnz
-        row, column = _position(between.row, side.sent, other), between.col
+        row, column = _positions(between.row, side.sent, other), between.col
         if part > other:
             row, column = column, row
         digests[other] = _digest(row, column, between.data)
@@ -143,14 +112,14 @@ def border_digests(
     return digests
 
 
-def _without_padding(block: Block, rows: int) -> scipy.sparse.csr_array:
+def _strip_padding(block: Block, rows: int) -> scipy.sparse.csr_array:
     data, last = block.data, block.width - 1
     if data.size and not (data.min() >= 0 and data.max() <= 1):  # NaN too
         at = int(np.argmin((data >= 0) & (data <= 1)))
         refuse(f"data[{at}] must lie in [0, 1], got {data[at]}")
     start = block.pointers[-2]
-    filled = np.flatnonzero(block.indices[start:] != last)
-    count = int(start + filled[-1] + 1 if len(filled) else start)
+    used = np.flatnonzero(block.indices[start:] != last)
+    count = int(start + used[-1] + 1 if len(used) else start)
     if data[count:].any():
         at = count + first(data[count:] != 0)
         refuse(f"data[{at}] is {data[at]} in the column of padding")
@@ -167,7 +136,7 @@ def _without_padding(block: Block, rows: int) -> scipy.sparse.csr_array:
     return csr
 
 
-def _exchanged_sides(
+def _sides(
     block: Block, part: int, rows: int, rounds: tuple[Round, ...]
 ) -> dict[int, _Side]:
     columns, sent, start = {}, {}, 0
@@ -195,11 +164,10 @@ def _exchanged_sides(
     }
 
 
-def _position(
+def _positions(
     row: Int[np.ndarray, " m"], sent: Int[np.ndarray, " h"] | None, other: int
 ) -> Int[np.ndarray, " m"]:
-    # Position among the rows sent to another part; a row that is not sent would have a
-    # one-sided entry.
+    # Among the rows sent to another part; a row that is not sent has a one-sided entry.
     if sent is None or not len(row):
         return row
     position = np.minimum(np.searchsorted(sent, row), max(0, len(sent) - 1))
@@ -213,13 +181,9 @@ def _position(
 
 
 def _check_symmetric(csr: scipy.sparse.csr_array) -> None:
-    turned = csr.T.tocsr()
-    pattern = np.array_equal(turned.indptr, csr.indptr) and np.array_equal(
-        turned.indices, csr.indices
-    )
-    if pattern and np.array_equal(turned.data, csr.data):
+    if sparse.is_symmetric(csr):
         return
-    wrong = (csr - turned).tocoo()
+    wrong = (csr - csr.T.tocsr()).tocoo()
     wrong.eliminate_zeros()
     where = f"row {wrong.row[0]} and column {wrong.col[0]}" if wrong.nnz else "a row"
     refuse(
@@ -228,14 +192,13 @@ def _check_symmetric(csr: scipy.sparse.csr_array) -> None:
 
 
 def _digest(
-    first: Int[np.ndarray, " m"],
-    second: Int[np.ndarray, " m"],
+    row: Int[np.ndarray, " m"],
+    column: Int[np.ndarray, " m"],
     data: Float[np.ndarray, " m"],
 ) -> str:
-    # Sorted by both indices.
-    order = np.lexsort((second, first))
+    order = np.lexsort((column, row))
     sha256 = hashlib.sha256()
-    for array in (first, second):
+    for array in (row, column):
         sha256.update(array[order].astype("<i8").tobytes())
     sha256.update(data[order].astype(data.dtype.newbyteorder("<")).tobytes())
     return sha256.hexdigest()

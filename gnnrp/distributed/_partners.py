@@ -1,8 +1,7 @@
 """Connections between the processes of one run: a star around the first of them.
 
-Messages are lines of JSON. Every process sends heartbeats unless it is stopped. The
-first one collects values, passes on the reason of an end, and reports when all are
-done.
+Messages are lines of JSON; every process sends heartbeats unless it is stopped. The
+first one collects values, sends the reason of an end on, and reports when all are done.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ from gnnrp.runtime import safe_text
 
 _LONGEST = 1 << 20  # bytes of a message
 _LONGEST_REASON = 500  # characters
-_TICK = 0.2  # seconds between two checks of signals and clocks
+TICK = 0.2  # seconds between two checks of signals and clocks
 _FAREWELL = 2.0  # seconds for partners to read the last message
 AGAIN = "start all processes again, with --resume if there is a --folder"
 
@@ -56,10 +55,8 @@ class _Peer:
     def __init__(self, opened: socket.socket) -> None:
         opened.settimeout(5)  # of sending; a stopped partner reads nothing
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket = opened
-        self.heard = time.monotonic()
-        self.open = True
-        self.done = False
+        self.socket, self.heard = opened, time.monotonic()
+        self.open, self.done = True, False
         self._unread = b""
 
     def send(self, kind: str, content: Any = None) -> None:
@@ -77,7 +74,7 @@ class _Peer:
         except OSError:
             data = b""
         *lines, self._unread = (self._unread + data).split(b"\n")
-        events = [_event(line) for line in lines]
+        events = [_parse(line) for line in lines]
         if not data or None in events or len(self._unread) > _LONGEST:
             self.close()
         self.heard = time.monotonic()
@@ -95,25 +92,16 @@ class Partners:
     def __init__(
         self, hosts: Hosts, seconds: float, listener: socket.socket | None = None
     ) -> None:
-        """Listen, if this is the first process.
-
-        Args:
-            hosts: of the run.
-            seconds: to wait for partners to start, and for a message of each.
-            listener: socket of the first process, if it is open already.
-
-        Raises:
-            PartnerError: the port is in use.
-        """
-        self.hosts, self._seconds = hosts, seconds
+        """Listen, if this is the first process and has no open listener yet."""
+        self.hosts = hosts
+        self._seconds = seconds  # to wait for a start, and for a message of a partner
         self._peers: dict[int, _Peer] = {}
         self._strangers: list[_Peer] = []
         self._values: dict[int, Any] = {}
         self._done = False
         self._beat = self._polled = time.monotonic()
-        self._listener = listener
-        if hosts.index == 0 and listener is None:
-            self._listener = listen(hosts)
+        is_first = hosts.index == 0
+        self._listener = listen(hosts) if is_first and listener is None else listener
 
     def sockets(self) -> list[socket.socket]:
         """Return the sockets to wait for."""
@@ -122,24 +110,18 @@ class Partners:
         return [*(peer.socket for peer in peers if peer.open), *listener]
 
     def meet(self, stopped: Callable[[], bool]) -> None:
-        """Wait until all processes have connected, or until ``stopped`` is true.
-
-        Raises:
-            PartnerError: some of them do not, or are of another run.
-        """
+        """Wait until all processes have connected, or until ``stopped`` is true."""
         deadline = time.monotonic() + self._seconds
         if self.hosts.index > 0:
             self._reach(deadline, stopped)
         while not stopped() and not self._is_complete(deadline):
-            _wait(self.sockets(), _TICK)
+            connection.wait(self.sockets(), TICK)
             for event in self.poll():
                 if event.kind == "end":
                     raise PartnerError(event.content)
                 if event.kind == "met":
                     return
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        self._close_listener()
         self._send("met")
 
     def _is_complete(self, deadline: float) -> bool:
@@ -175,7 +157,7 @@ class Partners:
                 opened = socket.create_connection(address, timeout=min(left, 5))
             except OSError as failed:
                 error = failed
-                time.sleep(min(left, _TICK))
+                time.sleep(min(left, TICK))
                 continue
             self._peers[0] = _Peer(opened)
             hello = {"index": self.hosts.index, "hosts": list(self.hosts.names)}
@@ -183,27 +165,23 @@ class Partners:
             return
 
     def poll(self) -> list[Event]:
-        """Read messages, send heartbeats, and return events that concern the run.
-
-        A lost or silent partner causes an "end".
-        """
+        """Read messages, send heartbeats, return events; a lost partner is an "end"."""
         now = time.monotonic()
         paused = now - self._polled > self._seconds / 2  # this process was stopped
         self._polled, events = now, []
-        ready = _wait(self.sockets(), 0)
+        ready = connection.wait(self.sockets(), 0)
         for index, peer in self._peers.items():
             if peer.open and peer.socket in ready:
                 for event in peer.read():
                     events += self._interpret(index, event)
                 if not peer.open and not peer.done:
-                    how = "was killed or lost its connection"
-                    events.append(self._lost(index, how))
+                    events.append(self._end(index, "was killed or lost its connection"))
             elif paused:
                 peer.heard = now
             elif peer.open and now - peer.heard > self._seconds:
                 how = f"has been silent for {self._seconds:g} s (--partner-seconds)"
                 peer.heard = now  # still open: once it runs again, it reads the reason
-                events.append(self._lost(index, how))
+                events.append(self._end(index, how))
         if now - self._beat > min(1.0, self._seconds / 5):
             self._beat = now
             self._send("beat")
@@ -218,11 +196,8 @@ class Partners:
         for stranger in list(self._strangers):
             if stranger.open and stranger.socket in ready:
                 events += self._admit(stranger)
-        self._strangers = [
-            each
-            for each in self._strangers
-            if each.open and now - each.heard < self._seconds
-        ]
+        recent = [x for x in self._strangers if now - x.heard < self._seconds]
+        self._strangers = [each for each in recent if each.open]
         return events
 
     def gather(self, value: Any) -> None:
@@ -243,8 +218,7 @@ class Partners:
             return []
         events, count = [], len(self.hosts.names)
         if len(self._values) == count:
-            values = [self._values.pop(i) for i in range(count)]
-            events.append(Event("values", values))
+            events.append(Event("values", [self._values.pop(i) for i in range(count)]))
         if self._done and all(peer.done for peer in self._peers.values()):
             events.append(Event("done"))
         for event in events:
@@ -266,14 +240,17 @@ class Partners:
         # A connection that is closed with unread bytes loses the last message.
         deadline = time.monotonic() + _FAREWELL
         while any(peer.open for peer in peers) and time.monotonic() < deadline:
-            ready = _wait([peer.socket for peer in peers if peer.open], _TICK)
-            for peer in peers:
-                if peer.open and peer.socket in ready:
-                    peer.read()
+            unclosed = {peer.socket: peer for peer in peers if peer.open}
+            for ready in connection.wait(list(unclosed), TICK):
+                unclosed[ready].read()
         for peer in [*peers, *self._strangers]:
             peer.close()
+        self._close_listener()
+
+    def _close_listener(self) -> None:
         if self._listener is not None:
             self._listener.close()
+            self._listener = None
 
     def _admit(self, stranger: _Peer) -> list[Event]:
         """Admit a process of this run; refuse others."""
@@ -320,7 +297,7 @@ class Partners:
             self._peers[index].done = True
         return []
 
-    def _lost(self, index: int, how: str) -> Event:
+    def _end(self, index: int, how: str) -> Event:
         return Event("end", f"{self.hosts.name_of(index)} {how}; {AGAIN}")
 
     def _send(self, kind: str, content: Any = None, besides: int | None = None) -> None:
@@ -330,11 +307,7 @@ class Partners:
 
 
 def listen(hosts: Hosts | None) -> socket.socket:
-    """Return a socket that listens on the port of the hosts, or on a free one.
-
-    Raises:
-        PartnerError: the port is in use.
-    """
+    """Return a socket that listens on the port of the hosts, or on a free one."""
     port = 0 if hosts is None else hosts.port
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -348,12 +321,7 @@ def listen(hosts: Hosts | None) -> socket.socket:
         raise PartnerError(msg) from error
 
 
-def _wait(sockets: list[socket.socket], timeout: float) -> list[Any]:
-    # The sockets that can be read.
-    return connection.wait(sockets, timeout)
-
-
-def _event(line: bytes) -> Event | None:
+def _parse(line: bytes) -> Event | None:
     # None if the line is not a message.
     try:
         message = json.loads(line)

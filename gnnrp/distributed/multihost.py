@@ -18,16 +18,7 @@ _HEARTBEAT = 100  # seconds of JAX's own, at least; ours come first
 
 
 def parse(hosts: str, host: int | None) -> Hosts:
-    """Parse ``--hosts`` and ``--host``.
-
-    Args:
-        hosts: names of all machines, comma-separated, in the order of the parts, the
-            first one ``name`` or ``name:port``.
-        host: the index of this one, from 0; by the name of this machine if None.
-
-    Raises:
-        ValueError: an invalid name or port, or an index out of range.
-    """
+    """Parse ``--hosts`` and ``--host``, by default the one that has the own name."""
     first, *others = (name.strip() for name in hosts.split(","))
     name, colon, digits = first.partition(":")
     port = int(digits) if digits.isascii() and digits.isdigit() else 0
@@ -35,10 +26,8 @@ def parse(hosts: str, host: int | None) -> Hosts:
         port = PORT
     names = (name, *(other.split(":")[0] for other in others))
     if not all(names) or not 0 < port < 1 << 16:
-        msg = (
-            f"--hosts must be NAME,NAME,..., the first perhaps NAME:PORT, got "
-            f"{hosts[:80]!r}"
-        )
+        form = "NAME,NAME,..., the first perhaps NAME:PORT"
+        msg = f"--hosts must be {form}, got {hosts[:80]!r}"
         raise ValueError(msg)
     if host is None:
         own = socket.gethostname()
@@ -57,35 +46,14 @@ def parse(hosts: str, host: int | None) -> Hosts:
 
 
 def join(hosts: Hosts, port: int, seconds: float) -> None:
-    """Start JAX's distributed runtime between processes that have met.
-
-    Args:
-        hosts: of the run.
-        port: a free one of the first machine.
-        seconds: to wait for partners.
-
-    Raises:
-        ValueError: the runtime does not start.
-    """
-    _initialize(
-        seconds,
-        f"check that all machines reach {hosts.names[0]}:{port}",
-        coordinator_address=f"{hosts.names[0]}:{port}",
-        num_processes=len(hosts.names),
-        process_id=hosts.index,
-    )
+    """Start JAX's distributed runtime between processes that have met."""
+    address = f"{hosts.names[0]}:{port}"
+    processes = (address, len(hosts.names), hosts.index)
+    _initialize(seconds, f"check that all machines reach {address}", *processes)
 
 
 def join_automatically(port: int, seconds: float) -> Hosts:
-    """Start JAX's distributed runtime as Slurm, Open MPI or a cloud describes it.
-
-    Args:
-        port: on which this process listens for the others, if it is the first.
-        seconds: to wait for partners.
-
-    Raises:
-        ValueError: nothing describes the processes, or some are missing.
-    """
+    """Start JAX's distributed runtime as Slurm, Open MPI or a cloud describes it."""
     _initialize(seconds, "name the machines by --hosts A,B")
     import jax
     import numpy as np
@@ -107,13 +75,13 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _initialize(seconds: float, remedy: str, **arguments: Any) -> None:
+def _initialize(seconds: float, remedy: str, *processes: Any) -> None:
     import jax
 
     timeout = math.ceil(seconds)
     try:
         jax.distributed.initialize(
-            **arguments,
+            *processes,  # address of the first, number, index
             initialization_timeout=timeout,
             heartbeat_timeout_seconds=max(_HEARTBEAT, 3 * timeout),
         )
@@ -128,10 +96,10 @@ def difference(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
     for i, other in enumerate(values):
         for name, value in values[0].items():
             if other.get(name) != value:
+                here = f"{other.get(name)!r} in {hosts.name_of(i)}"
+                first = f"{value!r} in {hosts.name_of(0)}"
                 return (
-                    f"{name} is {other.get(name)!r} in {hosts.name_of(i)} "
-                    f"and {value!r} in {hosts.name_of(0)}; start all processes "
-                    "with the same"
+                    f"{name} is {here} and {first}; start all processes with the same"
                 )
     return None
 
@@ -140,16 +108,12 @@ class SharedFolder:
     """A file that the first process writes and all others must see."""
 
     def __init__(self, folder: Path) -> None:
-        """Store the folder; write nothing."""
+        """Write nothing yet."""
         self._folder = folder
         self._token: str | None = None
 
     def offer(self) -> str:
-        """Write the file and return its name.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Write the file and return its name."""
         checkpoints.prepare(self._folder)
         self._token = f".{secrets.token_hex(8)}"
         atomic_files.write(self._folder / self._token, b"")

@@ -1,7 +1,7 @@
 """Layouts of the nodes of a graph in parts, and the halo of each part at a hop.
 
-A layout gives every part the same number of rows. Parts with fewer nodes have blank
-rows: nodes without edges, in no mask.
+All parts have as many rows as the largest. The others have blank rows: nodes without
+edges, in no mask.
 """
 
 from typing import Any, NamedTuple
@@ -122,11 +122,10 @@ def from_parts(part: Int[np.ndarray, " n"], num_parts: int) -> Layout:
 def rounds(needed: Int[np.ndarray, "p p"]) -> tuple[Round, ...]:
     """Return the rounds in which pairs of parts exchange rows, with little padding.
 
-    A round takes as long as its largest pair, and every part receives as many rows. To
-    match large pairs with large ones, each round is the matching of greatest sum of
-    squares among the remaining pairs. The rows of all rounds are at least the most that
-    one part needs or sends; on Arxiv, in 2 to 64 parts, at most 1.3 times as many
-    (``experiments.partition.study``).
+    A round takes as long as its largest pair. To match large pairs with large ones, it
+    is the matching of greatest sum of squares among the remaining pairs. All rounds
+    together have at least the rows that one part needs or sends; on Arxiv, in 2 to 64
+    parts, at most 1.3 times as many (``experiments.partition.study``).
 
     Args:
         needed: number of rows that each part (first axis) needs from each (second).
@@ -135,15 +134,14 @@ def rounds(needed: Int[np.ndarray, "p p"]) -> tuple[Round, ...]:
         >>> rounds(np.array([[0, 9, 1], [8, 0, 1], [1, 1, 0]]))[0]
         Round(pairs=((1, 0), (0, 1)), rows=9)
     """
-    left = np.array(needed, np.float64)
-    found = []
+    left, result = np.array(needed, np.float64), []
     while left.any():
         to, source = scipy.optimize.linear_sum_assignment(left**2, maximize=True)
         rows = left[to, source]
         pairs = np.stack([source, to], axis=1)[rows > 0].tolist()
-        found.append(Round(tuple(map(tuple, pairs)), int(rows.max())))
+        result.append(Round(tuple(map(tuple, pairs)), int(rows.max())))
         left[to, source] = 0
-    return tuple(found)
+    return tuple(result)
 
 
 def exchanges(rounds: tuple[Round, ...] | None, num_parts: int) -> set[tuple[int, int]]:
@@ -155,12 +153,7 @@ def exchanges(rounds: tuple[Round, ...] | None, num_parts: int) -> set[tuple[int
 
 
 def parse_rounds(values: Any, num_parts: int) -> tuple[Round, ...] | None:
-    """Return rounds from JSON; None: all rows go to all parts.
-
-    Raises:
-        ValueError: a part that does not exist, is twice on a side, or its own partner.
-        TypeError: not pairs of numbers.
-    """
+    """Return rounds from JSON; None: all rows go to all parts."""
     if values is None:
         return None
     if type(values) is not list:
@@ -169,14 +162,14 @@ def parse_rounds(values: Any, num_parts: int) -> tuple[Round, ...] | None:
     parsed = tuple(Round(tuple(map(tuple, pairs)), rows) for pairs, rows in values)
     for pairs, rows in parsed:
         sides = list(zip(*pairs, strict=True))
-        numbers = {rows, *(part for side in sides for part in side)}
+        parts = {part for side in sides for part in side}
         fits = (
-            all(type(each) is int for each in numbers)
+            all(type(each) is int for each in {rows, *parts})
             and rows > 0
             and len(sides) == 2
             and all(source != to for source, to in pairs)
             and all(len(set(side)) == len(side) for side in sides)
-            and {part for side in sides for part in side} <= set(range(num_parts))
+            and parts <= set(range(num_parts))
         )
         if not fits:
             msg = f"rounds do not pair {num_parts} parts: {checks.format_value(pairs)}"
@@ -185,17 +178,21 @@ def parse_rounds(values: Any, num_parts: int) -> tuple[Round, ...] | None:
 
 
 def halos(adjacency: Any, layout: Layout) -> Halo:
-    """Return the rows that each part needs from each other at a hop."""
-    return layout_halos(layout_matrix(adjacency, layout), layout)
+    """Return the rows that each part needs from each other at a hop.
 
-
-def layout_matrix(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
-    """Return the matrix between the rows of a layout.
+    Args:
+        adjacency: A, BCOO or scipy sparse.
+        layout: of its nodes.
 
     Raises:
         ValueError: a matrix of another size.
         TypeError: not a layout, or not a sparse matrix.
     """
+    return layout_halos(layout_matrix(adjacency, layout), layout)
+
+
+def layout_matrix(adjacency: Any, layout: Layout) -> scipy.sparse.csr_array:
+    """Return the matrix between the rows of a layout."""
     checks.instance("layout", layout, Layout, "partitioning.balance makes one")
     coo = sparse.to_scipy(adjacency).tocoo()
     coo.eliminate_zeros()  # which would be neighbors that a part needs
@@ -217,8 +214,7 @@ def layout_halos(csr: scipy.sparse.csr_array, layout: Layout) -> Halo:
     for part in range(layout.parts):
         block = slice(*csr.indptr[[borders[part], borders[part + 1]]])
         columns = np.unique(csr.indices[block])
-        mine = (columns >= borders[part]) & (columns < borders[part + 1])
-        foreign = columns[~mine]
+        foreign = columns[columns // layout.rows != part]
         needed.append(np.split(foreign, np.searchsorted(foreign, borders[1:-1])))
     sizes = np.array([[len(rows) for rows in each] for each in needed])
     return Halo(needed, rounds(sizes))

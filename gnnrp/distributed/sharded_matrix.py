@@ -1,12 +1,7 @@
 """A sparse matrix whose rows are distributed over the devices of a mesh.
 
-Each device holds a range of rows of the matrix, with about as many entries as any
-other, and the same rows of its operand. Before a hop it receives the rows that its
-entries need (its halo, in rounds of pairs), or all rows if they are fewer.
-
-Rows are padded with blanks to the same number per device (``partitioning``); ``spread``
-and ``gather`` convert operands and results. ``propagation.run`` accepts such arrays,
-also over the devices of several processes.
+Each device holds a range of rows and the same rows of the operand (``spread``). Before
+a hop it receives the rows that its entries need (its halo), or all if they are fewer.
 
     layout = partitioning.balance(adjacency, mesh.size)
     A = sharded_matrix.prepare(adjacency, layout, mesh)
@@ -62,7 +57,7 @@ class Matrix:
         return size, size
 
     def __call__(self, v: jax.Array) -> jax.Array:
-        """Return A V, for V of shape (n, k) or (n,).
+        """Return A V, for V of shape (n, k) or (n,) with blanks.
 
         Raises:
             ValueError: V has another number of rows.
@@ -79,7 +74,7 @@ class Matrix:
             if self.rounds is None:
                 received = [jax.lax.all_gather(own, axis, tiled=True)]
             else:
-                received = [own, *_exchanged(own, send[0], self.rounds, axis)]
+                received = [own, *_exchange(own, send[0], self.rounds, axis)]
             # The last column holds the zeros that pad all parts alike.
             received.append(jnp.zeros((1, own.shape[1]), own.dtype))
             return sparse.matmul(local, jnp.concatenate(received))
@@ -117,43 +112,30 @@ def prepare(
             f"part of the layout, got {mesh.devices.shape}"
         )
         raise ValueError(msg)
-    made, rounds = blocks(adjacency, layout, exchange=exchange)
-    return assemble(made.__getitem__, layout.rows, rounds, mesh)
+    of_parts, rounds = blocks(adjacency, layout, exchange=exchange)
+    return assemble(of_parts.__getitem__, layout.rows, rounds, mesh)
 
 
 def blocks(
     adjacency: Any, layout: Layout, *, exchange: str = "auto"
 ) -> tuple[list[Block], tuple[Round, ...] | None]:
-    """Return the block of each part, on the host, and the rounds of their exchange.
-
-    The rounds are None if all rows go to all parts.
-
-    Args:
-        adjacency: see ``prepare``.
-        layout: see ``prepare``.
-        exchange: see ``prepare``.
-
-    Raises:
-        ValueError: an unknown exchange; a matrix that does not fit the layout.
-    """
+    """Return the block of each part, on the host, and rounds; None: all go to all."""
     checks.one_of("exchange", exchange, EXCHANGES)
     csr = partitioning.layout_matrix(adjacency, layout)
     halo = partitioning.layout_halos(csr, layout)
     others = (layout.parts - 1) * layout.rows
     gather = exchange == "gather" or (exchange == "auto" and halo.received >= others)
-    send = None if gather else _sent_rows(halo, layout)
+    send = [None] * layout.parts if gather else _rows_to_send(halo, layout)
     width = layout.rows + (others if gather else halo.received)
-    starts = csr.indptr[:: layout.rows]
-    most = int(np.diff(starts).max())
-    made = []
+    most = int(np.diff(csr.indptr[:: layout.rows]).max())
+    result = []
     for part in range(layout.parts):
         block = csr[part * layout.rows : (part + 1) * layout.rows]
         if not gather:
             block.indices = _local_columns(block.indices, halo, layout, part)
             block.sort_indices()
-        padded = _padded(block, width, most)
-        made.append(Block(*padded, width + 1, None if send is None else send[part]))
-    return made, None if gather else halo.rounds
+        result.append(Block(*_pad(block, width, most), width + 1, send[part]))
+    return result, None if gather else halo.rounds
 
 
 def assemble(
@@ -162,31 +144,20 @@ def assemble(
     rounds: tuple[Round, ...] | None,
     mesh: Mesh,
 ) -> Matrix:
-    """Return a matrix, of which each process reads the parts of its own devices.
-
-    Args:
-        read: returns a block of ``blocks`` by its number.
-        rows: of each part.
-        rounds: see ``blocks``.
-        mesh: of one axis, as many devices as parts.
-    """
+    """Return a matrix, of which each process reads the blocks of its own devices."""
     mesh = _automatic(mesh)
-    leaves, send, structure = {}, {}, None
-    for part in own_parts(mesh):
-        data, indices, pointers, width, sent = read(part)
+    parts, own = own_parts(mesh), []
+    for part in parts:
+        data, indices, pointers, width, send = read(part)
         csr = scipy.sparse.csr_array((data, indices, pointers), (rows, width))
-        leaves[part], structure = jax.tree.flatten(sparse.from_csr(csr))
-        send[part] = [] if sent is None else [sent]
-    stacked = [
-        concatenate(
-            {part: np.asarray(each[i])[None] for part, each in held.items()}, mesh
-        )
-        for held in (leaves, send)
-        for i in range(len(next(iter(held.values()))))
-    ]
-    count = len(next(iter(leaves.values())))
-    sends = stacked[count] if len(stacked) > count else None
-    return Matrix(tuple(stacked[:count]), sends, rounds, structure, rows, mesh)
+        leaves, structure = jax.tree.flatten(sparse.from_csr(csr))
+        own.append((tuple(leaves), send))
+
+    def stack(*shards: Any) -> Array:
+        stacked = [np.asarray(shard)[None] for shard in shards]
+        return concatenate(dict(zip(parts, stacked, strict=True)), mesh)
+
+    return Matrix(*jax.tree.map(stack, *own), rounds, structure, rows, mesh)
 
 
 def own_parts(mesh: Mesh) -> list[int]:
@@ -196,22 +167,16 @@ def own_parts(mesh: Mesh) -> list[int]:
 
 
 def concatenate(
-    held: dict[int, Shaped[np.ndarray, "..."]], mesh: Mesh, axis: int = 0
+    shards: dict[int, Shaped[np.ndarray, "..."]], mesh: Mesh, axis: int = 0
 ) -> Shaped[Array, "..."]:
-    """Return an array of a block for each part, from those of this process.
-
-    Args:
-        held: blocks of one shape, by the number of the part.
-        mesh: see ``assemble``.
-        axis: along which the blocks are concatenated.
-    """
-    shape = list(next(iter(held.values())).shape)
+    """Return an array of a shard for each part, from those of this process."""
+    shape = list(next(iter(shards.values())).shape)
     rows = shape[axis]
     shape[axis] *= mesh.size
     return jax.make_array_from_callback(
         tuple(shape),
-        _shared(mesh, axis),
-        lambda at: held[(at[axis].start or 0) // rows],
+        _sharding(mesh, axis),
+        lambda at: shards[(at[axis].start or 0) // rows],
     )
 
 
@@ -250,16 +215,18 @@ def spread(
     shape[axis] = layout.parts * layout.rows
     placed = np.full(shape, fill, values.dtype)
     placed[(slice(None),) * axis + (layout.place,)] = values
-    shared = _shared(_automatic(mesh), axis)
-    return jax.make_array_from_callback(placed.shape, shared, placed.__getitem__)
+    sharding = _sharding(_automatic(mesh), axis)
+    return jax.make_array_from_callback(placed.shape, sharding, placed.__getitem__)
 
 
 def gather(
     layout: Layout, placed: Shaped[Array, "m ..."]
 ) -> Shaped[np.ndarray, "n ..."]:
-    """Return the values of all nodes, in their own order, on the host.
+    """Return the values of all nodes, in their own order, on the host of each process.
 
-    Each of several processes gets all of them.
+    Args:
+        layout: see ``prepare``.
+        placed: values over the devices, as from ``spread``.
 
     Raises:
         ValueError: another number of rows.
@@ -273,22 +240,22 @@ def gather(
     return np.asarray(placed)[layout.place]
 
 
-def _exchanged(
+def _exchange(
     own: Float[Array, "n k"],
     send: Int[Array, " h"],
     rounds: tuple[Round, ...],
     axis: str,
 ) -> list[Float[Array, "h k"]]:
-    # The rows of each round.
+    # Returns the rows received in each round.
     received, start = [], 0
     for pairs, rows in rounds:
-        laid_out = own[send[start : start + rows]]
-        received.append(jax.lax.ppermute(laid_out, axis, pairs))
+        sent = own[send[start : start + rows]]
+        received.append(jax.lax.ppermute(sent, axis, pairs))
         start += rows
     return received
 
 
-def _shared(mesh: Mesh, axis: int) -> NamedSharding:
+def _sharding(mesh: Mesh, axis: int) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, *mesh.axis_names))
 
 
@@ -300,7 +267,7 @@ def _automatic(mesh: Mesh) -> Mesh:
 def _local_columns(
     columns: Int[np.ndarray, " e"], halo: Halo, layout: Layout, part: int
 ) -> Int[np.ndarray, " e"]:
-    """Return columns among own and received rows."""
+    # Among own and received rows.
     place = np.zeros(layout.parts, np.int64)  # of the first row from each part
     for (source, to), start in halo.starts.items():
         if to == part:
@@ -315,8 +282,8 @@ def _local_columns(
     return local
 
 
-def _sent_rows(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
-    """Return the rows that each part sends, by round, padded with the first one."""
+def _rows_to_send(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
+    # By part and round, padded with the first row.
     send = np.zeros((layout.parts, halo.received), np.int32)
     for (source, to), start in halo.starts.items():
         rows = halo.needed[to][source] - source * layout.rows
@@ -324,14 +291,11 @@ def _sent_rows(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
     return send
 
 
-def _padded(
+def _pad(
     block: scipy.sparse.csr_array, width: int, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # Pad with zeros of the last row and column to the most entries of any part.
+    # With zeros in the last row and column, to the most entries of any part.
     pointers, missing = block.indptr.copy(), most - block.nnz
     pointers[-1] += missing
-    return (
-        np.pad(block.data, (0, missing)),
-        np.pad(block.indices, (0, missing), constant_values=width),
-        pointers,
-    )
+    indices = np.pad(block.indices, (0, missing), constant_values=width)
+    return np.pad(block.data, (0, missing)), indices, pointers

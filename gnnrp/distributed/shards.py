@@ -1,7 +1,7 @@
-"""A partitioned graph on disk, with one part for each device.
+"""A partitioned graph on disk, with one shard for each device.
 
-``write`` partitions a data set once, on one machine. ``read`` returns the rows of its
-own devices to every process that JAX's distributed runtime joins.
+``write`` partitions a data set once, on one machine. ``read`` loads the shards of its
+own devices in every process that JAX's distributed runtime joins.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def write(
     exchange: str = "auto",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Write the parts of a data set, and return their table of contents.
+    """Write the shards of a data set, and return their table of contents.
 
     An unfinished folder is overwritten.
 
@@ -53,7 +53,7 @@ def write(
         num_parts: number of devices that will share it.
         part: of each node, from 0, as METIS and other partitioners return it; by
             default, ranges of about as many entries, see ``partitioning.balance``.
-        exchange: see ``matrix.prepare``.
+        exchange: see ``sharded_matrix.prepare``.
         progress: called with (stage, done, total).
 
     Raises:
@@ -64,32 +64,19 @@ def write(
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     num_parts = checks.count("parts", num_parts, 1, dataset.num_nodes)
-    folder = Path(folder)
-    layout = None
+    folder, layout = Path(folder), None
     if part is not None:
         part = checks.labels("part", part, dataset.num_nodes)
         layout = partitioning.from_parts(part, num_parts)
     report = progress or (lambda *_: None)
 
-    with _files.write_errors(folder):
+    with _files.transaction(folder):
         report("order of nodes", 0, 1)
         adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
         if layout is None:
             layout = partitioning.balance(adjacency, num_parts)
         blocks, rounds = sharded.blocks(adjacency, layout, exchange=exchange)
         targets = datasets.targets(dataset)
-        digests, sums, borders = [], [], {}
-        for i, block in enumerate(blocks):
-            report("parts", i, num_parts)
-            nodes = np.flatnonzero(layout.place // layout.rows == i)
-            here = layout.place[nodes] - i * layout.rows
-            of_nodes = _of_nodes(layout.rows, here, nodes, targets, dataset.splits)
-            digests.append(_files.write_part(folder, i, block, of_nodes))
-            sums.append(_part_checks.node_sums(nodes))
-            sides = _part_checks.border_digests(
-                block, i, num_parts, layout.rows, rounds
-            )
-            borders |= {_files.border(i, other): x for other, x in sides.items()}
         table = {
             "dataset": dataset.name,
             "metric": dataset.metric,
@@ -100,17 +87,29 @@ def write(
             "num_splits": len(np.atleast_2d(dataset.splits.train)),
             "rows": layout.rows,
             "entries": [int(block.pointers[-1]) for block in blocks],
-            "rows_moved_a_hop": _num_moved(layout, rounds),
+            "rows_moved_a_hop": _count_moved_rows(layout, rounds),
             "rounds": rounds,
-            "parts": digests,
-            "node_sums": sums,
-            "borders": borders,
+            "parts": [],
+            "node_sums": [],
+            "borders": {},
         }
+        for i, block in enumerate(blocks):
+            report("parts", i, num_parts)
+            arrays = _node_arrays(layout, i, targets, dataset.splits)
+            table["parts"].append(_files.write_part(folder, i, block, arrays))
+            table["node_sums"].append(_part_checks.node_sums(arrays["nodes"]))
+            sides = _part_checks.border_digests(
+                block, i, num_parts, layout.rows, rounds
+            )
+            table["borders"] |= {_files.border(i, to): x for to, x in sides.items()}
         return _files.write_table(folder, table)
 
 
 def contents(folder: Path) -> dict[str, Any]:
     """Return the table of contents of a folder from ``write``.
+
+    Args:
+        folder: with the shards and the table.
 
     Raises:
         ValueError: it is missing, damaged or of another version.
@@ -135,46 +134,44 @@ def read(folder: Path) -> Shards:
         )
         raise ValueError(msg)
     mesh = Mesh(np.array(devices), ("nodes",))
-    own = {
-        part: _files.read_part(folder, part, table) for part in sharded.own_parts(mesh)
-    }
-    matrix = sharded.assemble(
-        lambda part: own[part][0], table["rows"], table["rounds"], mesh
-    )
+    own = {i: _files.read_part(folder, i, table) for i in sharded.own_parts(mesh)}
+    matrix = sharded.assemble(lambda i: own[i][0], table["rows"], table["rounds"], mesh)
 
-    def over(name: str, axis: int) -> jax.Array:
-        blocks = {part: of_nodes[name] for part, (_, of_nodes) in own.items()}
-        return sharded.concatenate(blocks, mesh, axis)
+    def share(name: str, axis: int) -> jax.Array:
+        shards = {i: arrays[name] for i, (_, arrays) in own.items()}
+        return sharded.concatenate(shards, mesh, axis)
 
     return Shards(
         table["dataset"],
         table["metric"],
         table["files"],
         matrix,
-        over("targets", 0),
-        Split(*(over(name, 1) for name in Split._fields)),  # pyright: ignore[reportArgumentType]
+        share("targets", 0),
+        Split(*(share(name, 1) for name in Split._fields)),  # pyright: ignore[reportArgumentType]
         table["sha256"],
     )
 
 
-def _of_nodes(
-    rows: int, here: np.ndarray, nodes: np.ndarray, targets: np.ndarray, splits: Split
+def _node_arrays(
+    layout: Layout, part: int, targets: np.ndarray, splits: Split
 ) -> dict[str, np.ndarray]:
     """Return ids, targets and masks of the rows of a part; a blank row has id -1."""
-    ids = np.full(rows, -1, np.int64)
+    nodes = np.flatnonzero(layout.place // layout.rows == part)
+    here = layout.place[nodes] - part * layout.rows
+    ids = np.full(layout.rows, -1, np.int64)
     ids[here] = nodes
-    y = np.zeros((rows, targets.shape[1]), np.float32)
+    y = np.zeros((layout.rows, targets.shape[1]), np.float32)
     y[here] = targets[nodes]
     arrays = {"nodes": ids, "targets": y}
     for name, masks in splits._asdict().items():
         masks = np.atleast_2d(masks)
-        arrays[name] = np.zeros((len(masks), rows), bool)
+        arrays[name] = np.zeros((len(masks), layout.rows), bool)
         arrays[name][:, here] = masks[:, nodes]
     return arrays
 
 
-def _num_moved(layout: Layout, rounds: tuple[Round, ...] | None) -> int:
-    # Rows that change their device at a hop, with padding.
+def _count_moved_rows(layout: Layout, rounds: tuple[Round, ...] | None) -> int:
+    # Those that change their device at a hop, with padding.
     if rounds is None:
         return layout.parts * (layout.parts - 1) * layout.rows
     return sum(len(each.pairs) * each.rows for each in rounds)

@@ -14,7 +14,6 @@ from gnnrp.distributed._child import Worker
 from gnnrp.distributed._partners import AGAIN, Event, Hosts, PartnerError, Partners
 from gnnrp.runtime import interrupts, streams
 
-_TICK = 0.2  # seconds between two checks of signals and clocks
 _GRACE, _SHORT_GRACE = 5.0, 1.0  # seconds for the cause of a failure to show
 _WAITS = {"SIGKILL": 0.0, "SIGABRT": _GRACE}
 
@@ -25,35 +24,19 @@ def run(
     host: int | None,
     progress: Callable[[str, int, int], None],
 ) -> Any:
-    """Run a command in a worker, together with those of the other machines.
-
-    Args:
-        command: with ``prepare_shards``, ``compute_shards``, ``folder``, ``debug`` and
-            ``partner_seconds``.
-        hosts: names of all machines, or "auto".
-        host: the index of this one.
-        progress: called with (stage, done, total) in the first process.
-
-    Returns:
-        The result of ``compute_shards`` in the first process, None in all others.
-
-    Raises:
-        ValueError: invalid flags; a partner that is missing, silent or gone; an error
-            of a worker.
-        KeyboardInterrupt: on Ctrl-C or SIGTERM in any of the processes.
-    """
+    """Run a command in a worker; return its result in the first process, else None."""
     if hosts == multihost.AUTO and host is not None:
         msg = f"--host does not apply to --hosts auto, got {host}; leave it out"
         raise ValueError(msg)
     known = None if hosts == multihost.AUTO else multihost.parse(hosts, host)
-    with _signals() as received:
+    with _collect_signals() as received:
         supervisor = Supervisor(command, known, received, progress)
-        succeeded = False
+        show_output = command.debug
         try:
             result = supervisor.supervise()
-            succeeded = True
+            show_output = True
         finally:
-            supervisor.close(show_output=succeeded or command.debug)
+            supervisor.close(show_output=show_output)
     return result
 
 
@@ -67,16 +50,11 @@ class Supervisor:
         signals: list[int],
         progress: Callable[[str, int, int], None],
     ) -> None:
-        """Listen for partners; start nothing yet.
-
-        Args:
-            command: see ``run``.
-            hosts: None if the worker has yet to find them.
-            signals: list of the signals that this process receives.
-            progress: see ``run``.
-        """
+        """Listen for partners; start nothing yet."""
         self._command, self._seconds = command, command.partner_seconds
-        self._hosts, self._signals, self._progress = hosts, signals, progress
+        self._hosts = hosts  # None if the worker has yet to find them
+        self._signals = signals  # that this process has received; it grows
+        self._progress = progress
         self._listener = _partners.listen(None) if hosts is None else None
         self._partners = Partners(hosts, self._seconds) if hosts else None
         self._worker: Worker | None = None
@@ -88,11 +66,7 @@ class Supervisor:
         self._has_result = self._finished = False
 
     def supervise(self) -> Any:
-        """Wait for the result; see ``run``.
-
-        Raises:
-            ValueError: see ``run``.
-        """
+        """Wait for the result, and return it in the first process."""
         if self._partners is not None:
             self._meet(self._partners)
         port = self._listener.getsockname()[1] if self._listener else 0
@@ -102,15 +76,12 @@ class Supervisor:
             self._deadline = time.monotonic() + 2 * self._seconds
         while not self._finished:
             sockets = self._partners.sockets() if self._partners else []
-            connection.wait([*worker.sources(), *sockets], _TICK)
+            connection.wait([*worker.sources(), *sockets], _partners.TICK)
             self._handle_signals()
             for kind, content in worker.poll():
                 self._handle_worker(kind, content)
-            if self._partners is not None:
-                for event in [
-                    *self._partners.poll(),
-                    *self._partners.complete_events(),
-                ]:
+            if partners := self._partners:
+                for event in [*partners.poll(), *partners.complete_events()]:
                     self._handle_partner(event)
             self._check_clock(worker)
         return self._result if self._is_first() else None
@@ -163,11 +134,7 @@ class Supervisor:
         self._deadline = time.monotonic() + self._seconds
 
     def _handle_worker(self, kind: str, content: Any) -> None:
-        """Act on a message of the worker.
-
-        Raises:
-            ValueError: an error that ends the run.
-        """
+        # Act on a message of the worker.
         if kind == "met":
             self._hosts, self._deadline = content, float("inf")
             listener = self._listener if self._is_first() else None
@@ -192,23 +159,23 @@ class Supervisor:
             self._suspect(kind, content)
 
     def _suspect(self, kind: str, content: Any) -> None:
-        """Note an error of the worker; its cause may yet come from a partner."""
+        # Note an error of the worker; its cause may yet come from a partner.
         wait = _GRACE
         if kind == "gone":
             # A lost partner makes JAX abort, but kills nothing.
             wait = _WAITS.get(content.split()[-1], _SHORT_GRACE)
-            self._fault = self._reason = f"{self._own_name()} {content}; {AGAIN}"
+            self._blame_worker(content)
             if self._partners is None and "SIGABRT" in content:  # as JAX gives up
                 self._fault = self._not_met()
         elif content[1]:  # of JAX's runtime
-            reason = content[0].splitlines()[0][:150]
-            self._fault = self._reason = (
-                f"{self._own_name()} failed ({reason}); {AGAIN}"
-            )
+            self._blame_worker(f"failed ({content[0].splitlines()[0][:150]})")
         else:
             self._fault, wait = content[0], _SHORT_GRACE
             self._reason = f"{self._own_name()} stopped: {self._fault}"
         self._deadline = time.monotonic() + (wait if self._partners else 0)
+
+    def _blame_worker(self, how: str) -> None:
+        self._fault = self._reason = f"{self._own_name()} {how}; {AGAIN}"
 
     def _not_met(self) -> str:
         return (
@@ -218,11 +185,7 @@ class Supervisor:
         )
 
     def _handle_partner(self, event: Event) -> None:
-        """Act on a message of a partner.
-
-        Raises:
-            PartnerError: it ended before this process had its result.
-        """
+        # Act on a message of a partner.
         if event.kind == "values" and self._worker is not None:
             self._worker.send(event.content)
         elif event.kind == "interrupt":
@@ -240,8 +203,9 @@ class Supervisor:
         now = time.monotonic()
         since = worker.stopped_since
         if since is not None and not self._fault and now - since > self._seconds:
-            how = f"has been stopped for {self._seconds:g} s (--partner-seconds)"
-            self._fault = self._reason = f"{self._own_name()} {how}; {AGAIN}"
+            self._blame_worker(
+                f"has been stopped for {self._seconds:g} s (--partner-seconds)"
+            )
             self._deadline = now
         if now < self._deadline:
             return
@@ -251,7 +215,7 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
+def _collect_signals() -> Iterator[list[int]]:
     """Collect Ctrl-C and SIGTERM, unless they are ignored."""
     received: list[int] = []
     usual = {}

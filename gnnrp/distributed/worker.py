@@ -1,7 +1,7 @@
 """The process that computes on one of several machines, watched by its supervisor.
 
-JAX's runtime aborts if a partner is lost, and its collectives cannot be interrupted.
-So the command starts a worker, which may end in any way, and reports in its place.
+JAX's runtime aborts if a partner is lost, and its collectives cannot be interrupted: a
+worker may end in any way, and the command that has started it reports in its place.
 """
 
 import os
@@ -84,11 +84,7 @@ def main(number: int) -> None:
 def _compute(
     link: Link, command: Any, hosts: Hosts | None, port: int, seconds: float
 ) -> Any:
-    """Run the command once all processes agree on it, and return its output.
-
-    Raises:
-        Disagreement: their settings or folders differ.
-    """
+    # Run the command once all processes agree on it.
     is_automatic = hosts is None
     if hosts is None:
         hosts = multihost.join_automatically(port, seconds)
@@ -98,22 +94,19 @@ def _compute(
     if difference := multihost.difference(link.gather(identity), hosts):
         raise Disagreement(difference)
     if command.folder is not None:
-        _check_shared(link, hosts, command.folder, min(seconds / 2, _FOLDER_SECONDS))
+        _check_folder(link, hosts, command.folder, min(seconds / 2, _FOLDER_SECONDS))
     if not is_automatic:
         own = multihost.free_port() if hosts.index == 0 else 0
         multihost.join(hosts, link.gather(own)[0], seconds)
-    return command.compute_shards(
-        settings, lambda *progress: link.send("progress", progress)
-    )
+
+    def report(*progress: Any) -> None:
+        link.send("progress", progress)
+
+    return command.compute_shards(settings, report)
 
 
-def _check_shared(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
-    """Check that all processes use the same folder.
-
-    Raises:
-        Disagreement: one of them does not.
-        OSError: it cannot be written.
-    """
+def _check_folder(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
+    # All processes must use the same one.
     shared = multihost.SharedFolder(folder)
     try:
         token = link.gather(shared.offer() if hosts.index == 0 else None)[0]
