@@ -1,15 +1,18 @@
-"""Linear layers, their initialization, and the input formats of networks."""
+"""Linear layers, their initialization, dropout, and the input formats of networks."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from gnnrp import sparse
 from gnnrp.runtime import checks
+from gnnrp.sparse.primitive import transposed_pattern
 from gnnrp.types import LinearMap
 
 INITIALIZATIONS = ("uniform", "glorot", "he")
@@ -17,7 +20,7 @@ INITIALIZATIONS = ("uniform", "glorot", "he")
 Inputs = Any
 """Dense (n, d), sparse ``sparse.Matrix`` of that shape, or ``jraph.GraphsTuple``."""
 
-_HIGHEST = jax.lax.Precision.HIGHEST
+_DIGITS = 24  # binary digits of a probability, as many as float32 has
 
 
 class Linear(nn.Module):
@@ -38,7 +41,7 @@ class Linear(nn.Module):
         init, init_bias = _initializers(self.initialization, fan_in)
         W = self.param("weights", init, (fan_in, self.features), dtype)
         W = W if self.weight_scale == 1 else W * jnp.asarray(self.weight_scale, dtype)
-        z = sparse.matmul(z, W) if is_sparse else jnp.matmul(z, W, precision=_HIGHEST)
+        z = sparse.matmul(z, W) if is_sparse else jnp.matmul(z, W, precision="highest")
         z = z if matrix is None else matrix(z)
         if not self.use_bias:
             return z
@@ -47,12 +50,7 @@ class Linear(nn.Module):
 
 
 def parse_inputs(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | None]:
-    """Return features and A, which the edges of a GraphsTuple define if it is None.
-
-    Raises:
-        TypeError: inputs that are not a matrix of floats, or no linear map.
-        ValueError: edge values of another shape.
-    """
+    """Return features and A, which the edges of a GraphsTuple define if it is None."""
     if hasattr(x, "senders"):
         aggregate = _aggregation(x)
         x, matrix = x.nodes, aggregate if matrix is None else matrix
@@ -75,11 +73,7 @@ def parse_inputs(x: Inputs, matrix: LinearMap | None) -> tuple[Any, LinearMap | 
 
 
 def _aggregation(graph: Any) -> LinearMap:
-    """Return V -> A V of a GraphsTuple; without edge values A counts the edges.
-
-    Raises:
-        ValueError: edge values of another shape.
-    """
+    """Return V -> A V of a GraphsTuple; without edge values A counts the edges."""
     num_nodes, weights = len(graph.nodes), graph.edges
     if weights is not None:
         if weights.shape not in {graph.senders.shape, (*graph.senders.shape, 1)}:
@@ -112,3 +106,34 @@ def _initializers(name: str, fan_in: int) -> tuple[Callable, Callable]:
         "he": (nn.initializers.he_normal(), zeros),
         "normal": (jax.random.normal, jax.random.normal),
     }[name]
+
+
+def sample_mask(
+    key: Shaped[Array, "..."], probability: float, shape: tuple[int, ...]
+) -> Bool[Array, "..."]:
+    """Sample independent booleans that are true with a probability of 24 digits."""
+    # Comparing a uniform number with p costs a random word per entry. Here a word
+    # yields a binary digit of 32 entries: from the least significant one on,
+    # p <- (digit + p) / 2 is ``or`` with a random bit if the digit is 1, else ``and``.
+    numerator = max(1, round(probability * 2**_DIGITS))
+    if numerator == 2**_DIGITS:
+        return jnp.ones(shape, bool)
+    digits = f"{numerator:0{_DIGITS}b}".rstrip("0")
+    size = math.prod(shape)
+    num_words = -(-size // 32)
+    random_words = jax.random.bits(key, (len(digits), num_words), jnp.uint32)
+    words = jnp.zeros(num_words, jnp.uint32)
+    for digit, random in zip(reversed(digits), random_words, strict=True):
+        words = words | random if digit == "1" else words & random
+    bits = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)[None, :]) & jnp.uint32(1)
+    return bits.astype(bool).reshape(-1)[:size].reshape(shape)
+
+
+def apply_mask(z: Any, mask: jax.Array, probability: float) -> Any:
+    """Zero the entries outside a mask, and divide the others by their probability."""
+    if not isinstance(z, sparse.Matrix):
+        return jnp.where(mask, z / jnp.asarray(probability, z.dtype), 0)
+    data = jnp.where(mask, z.data / jnp.asarray(probability, z.data.dtype), 0)
+    # Masked symmetric inputs are no longer symmetric: reverse mode needs A^T itself.
+    transposed = transposed_pattern(z.pattern, z.transposed, z.shape[0], z.backend)
+    return dataclasses.replace(z, data=data, transposed=transposed)

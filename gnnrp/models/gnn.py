@@ -1,14 +1,8 @@
 """Graph neural networks in flax: ``network.apply(params, x, matrix, train=False)``.
 
 All are layers Z -> Z W + b with a nonlinearity between, and differ in where the
-propagation matrix A enters. A is an argument, so the same weights apply to another
-graph; without it nothing propagates. The bias is added after the aggregation,
-A Z W + b, as in the paper's runs. x is dense, sparse (``sparse.prepare``, the faster
-choice for bags of words), or a ``jraph.GraphsTuple`` with its own A (slower).
-
-Parameterizations: "standard", sampled by ``initialization``; "ntk", all entries
-N(0, 1), the networks of the kernel ``gntk.gcn``: weights times sqrt(gain / m), except
-those of the first layer, and biases times ``bias_std``.
+propagation matrix A enters. The bias is added after the aggregation, A Z W + b, as in
+the paper's runs. A is an argument, so the same weights apply to another graph.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from gnnrp import sparse
-from gnnrp.models._dropout import apply_mask, sample_mask
-from gnnrp.models._layers import INITIALIZATIONS, Inputs, Linear, parse_inputs
+from gnnrp.models import _layers
+from gnnrp.models._layers import INITIALIZATIONS, Inputs, Linear
 from gnnrp.runtime import checks
 from gnnrp.types import Layer, LinearMap
 
@@ -31,38 +25,25 @@ JUMPS = ("concatenate", "max")
 class MLP(nn.Module):
     """A multilayer perceptron, and the base class of all networks.
 
-    Attributes:
-        num_classes: c, outputs.
-        width: m of the hidden layers.
-        depth: L, weight matrices.
-        use_bias: add b in each layer.
-        activation_fn: elementwise, between layers.
-        dropout: share of each layer's inputs set to zero in training, in [0, 1).
-        parameterization: "standard" or "ntk".
-        initialization: of "standard": "uniform" (weights and biases, bound fan-in^-1/2,
-            as in the paper), "glorot" (uniform, biases 0) or "he" (normal, biases 0).
-        gain: c_σ of the NTK parameterization, 1 / E[φ(z)^2]: 2 for ReLU.
-        bias_std: β of the NTK parameterization.
+    Parameterizations: "standard", sampled by ``initialization``; "ntk", that of the
+    kernel ``gntk.gcn``: entries N(0, 1), weights times sqrt(gain / m) after the first
+    layer, biases times ``bias_std``. Initializations: "uniform" (weights and biases,
+    bound fan-in^-1/2, as in the paper), "glorot" (uniform), "he" (normal, biases 0).
     """
 
-    num_classes: int
-    width: int = 64
-    depth: int = 2
+    num_classes: int  # c, outputs
+    width: int = 64  # m of the hidden layers
+    depth: int = 2  # L, weight matrices
     use_bias: bool = True
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.relu
-    dropout: float = 0.0
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.relu  # between layers
+    dropout: float = 0.0  # share of each layer's inputs set to 0 in training, in [0, 1)
     parameterization: str = "standard"
     initialization: str = "uniform"
-    gain: float = 2.0
-    bias_std: float = 1.0
+    gain: float = 2.0  # c_σ of "ntk", 1 / E[φ(z)^2]: 2 for ReLU
+    bias_std: float = 1.0  # β of "ntk"
 
     def setup(self) -> None:
-        """Create the layers.
-
-        Raises:
-            ValueError: an attribute is out of range.
-            TypeError: ``activation_fn`` is not a function.
-        """
+        """Create the layers, after checking the attributes."""
         for name in ("num_classes", "width", "depth"):
             checks.count(name, getattr(self, name), 1)
         checks.function("activation_fn", self.activation_fn, "such as jax.nn.relu")
@@ -81,14 +62,14 @@ class MLP(nn.Module):
         """Return the logits of all nodes (n, c).
 
         Args:
-            x: inputs.
-            matrix: A; an MLP ignores it.
+            x: (n, d), dense or from ``sparse.prepare`` (faster for bags of words), or
+                a ``jraph.GraphsTuple`` with its own A (slower).
+            matrix: A; an MLP ignores it, and without it nothing propagates.
             train: apply dropout, which needs ``rngs={"dropout": key}``.
         """
-        return self._logits(*parse_inputs(x, matrix), train)
+        return self._logits(*_layers.parse_inputs(x, matrix), train)
 
-    def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
-        del matrix
+    def _logits(self, x: Any, _: LinearMap | None, train: bool) -> jax.Array:
         return self._chain(x, None, train)
 
     def scales(self, number: int) -> tuple[float, float]:
@@ -122,56 +103,38 @@ class MLP(nn.Module):
         if self.dropout == 0 or not train:
             return z
         shape = z.data.shape if isinstance(z, sparse.Matrix) else z.shape
-        mask = sample_mask(self.make_rng("dropout"), 1 - self.dropout, shape)
-        return apply_mask(z, mask, 1 - self.dropout)
+        mask = _layers.sample_mask(self.make_rng("dropout"), 1 - self.dropout, shape)
+        return _layers.apply_mask(z, mask, 1 - self.dropout)
 
 
 class GCN(MLP):
-    """Z -> A Z W + b at each layer (Kipf and Welling 2017).
-
-    Source: Section 2; the paper's networks of Section 6.
-    """
+    """Z -> A Z W + b at each layer (Kipf and Welling 2017). Source: Sections 2, 6."""
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         return self._chain(x, matrix, train)
 
 
 class PMLP(MLP):
-    """Trained without the graph, used with it (Yang et al. 2023).
-
-    Source: App. C.1.
-    """
+    """Trained without the graph, used with it (Yang et al. 2023). Source: App. C.1."""
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         return self._chain(x, None if train else matrix, train)
 
 
 class Decoupled(MLP):
-    """A^K MLP(X); with one layer, SGC with the bias before the propagation.
+    """A^K MLP(X); with one layer, SGC with an earlier bias. Source: App. B.5."""
 
-    Attributes:
-        power: K.
-
-    Source: App. B.5.
-    """
-
-    power: int = 2
+    power: int = 2  # K
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         return _hops(matrix, self._chain(x, None, train), self.power)
 
 
 class SGC(MLP):
-    """A^K X W + b, the linear GNN (Wu et al. 2019).
-
-    Attributes:
-        power: K.
-
-    Source: Corollary 4.4.
-    """
+    """A^K X W + b, the linear GNN (Wu et al. 2019). Source: Corollary 4.4."""
 
     depth: int = 1
-    power: int = 2
+    power: int = 2  # K
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         if self.depth != 1:
@@ -181,15 +144,10 @@ class SGC(MLP):
 
 
 class APPNP(MLP):
-    """An MLP, then Z <- (1 - α) A Z + α MLP(X) (Gasteiger et al. 2019).
+    """An MLP, then Z <- (1 - α) A Z + α MLP(X) (Gasteiger et al. 2019)."""
 
-    Attributes:
-        power: number of iterations.
-        alpha: α, the restart, in [0, 1].
-    """
-
-    power: int = 10
-    alpha: float = 0.1
+    power: int = 10  # iterations
+    alpha: float = 0.1  # α, the restart, in [0, 1]
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         checks.in_interval("alpha", self.alpha, 0, 1)
@@ -203,13 +161,9 @@ class APPNP(MLP):
 
 
 class JKNet(MLP):
-    """A GCN whose last layer, without A, reads all hidden layers (Xu et al. 2018).
+    """A GCN whose last layer, without A, reads all hidden layers (Xu et al. 2018)."""
 
-    Attributes:
-        jump: "concatenate" or "max".
-    """
-
-    jump: str = "concatenate"
+    jump: str = "concatenate"  # one of JUMPS
 
     def _logits(self, x: Any, matrix: LinearMap | None, train: bool) -> jax.Array:
         checks.one_of("jump", self.jump, JUMPS)
@@ -220,10 +174,8 @@ class JKNet(MLP):
         for layer in self.layers[:-1]:
             x = self.activation_fn(layer(self._dropout(x, train), matrix))
             hidden.append(x)
-        if self.jump == "max":
-            joined = jnp.max(jnp.stack(hidden), axis=0)
-        else:
-            joined = jnp.concatenate(hidden, axis=1)
+        is_max = self.jump == "max"
+        joined = jnp.stack(hidden).max(0) if is_max else jnp.concatenate(hidden, 1)
         return self.layers[-1](self._dropout(joined, train), None)
 
     def _last_width(self) -> int:

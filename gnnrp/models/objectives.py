@@ -26,7 +26,7 @@ def cross_entropy(
 
     Nodes outside of the mask do not contribute, even if they hold NaN.
     """
-    logits, targets, mask = _masked(logits, targets, mask)
+    logits, targets, mask = _apply_mask(logits, targets, mask)
     losses = -jnp.sum(targets * jax.nn.log_softmax(logits, axis=1), axis=1)
     return _mean(losses, mask)
 
@@ -38,7 +38,7 @@ def squared(
 
     The paper's loss sums over nodes: a step η here is a step η / n_l there.
     """
-    logits, targets, mask = _masked(logits, targets, mask)
+    logits, targets, mask = _apply_mask(logits, targets, mask)
     return _mean(jnp.sum((logits - targets) ** 2, axis=1) / 2, mask)
 
 
@@ -46,7 +46,7 @@ def binary(
     logits: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
 ) -> Float[Array, ""]:
     """Return the mean binary cross-entropy of targets 1 and 0, leaving NaN out."""
-    logits, targets, mask = _masked(logits, targets, mask)
+    logits, targets, mask = _apply_mask(logits, targets, mask)
     observed = mask[:, None] & jnp.isfinite(targets)
     targets = jnp.where(observed, targets, 0)
     losses = jax.nn.softplus(logits) - targets * logits  # -log p(y), never infinite
@@ -73,7 +73,7 @@ def sgd(
     """
     checks.in_interval("momentum", momentum, 0, 1)
     momentum = float(momentum)
-    return _with_decay(optax.sgd, learning_rate, weight_decay, momentum or None)
+    return _add_decay(optax.sgd, learning_rate, weight_decay, momentum or None)
 
 
 def adam(
@@ -88,7 +88,7 @@ def adam(
     Raises:
         ValueError: a number is out of range.
     """
-    return _with_decay(optax.adam, learning_rate, weight_decay)
+    return _add_decay(optax.adam, learning_rate, weight_decay)
 
 
 def are_weights(params: Any) -> Any:
@@ -96,16 +96,15 @@ def are_weights(params: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
-def _with_decay(
+def _add_decay(
     optimizer: Callable, learning_rate: Any, weight_decay: float, *settings: Any
 ) -> optax.GradientTransformation:
     checks.in_interval("weight_decay", weight_decay, 0, 1)
     if callable(learning_rate) or isinstance(learning_rate, jax.Array):
         return _chain(optimizer, learning_rate, weight_decay, *settings)
     checks.positive("learning_rate", learning_rate)
-    return _cached_chain(
-        optimizer, float(learning_rate), float(weight_decay), *settings
-    )
+    numbers = float(learning_rate), float(weight_decay)
+    return _cached_chain(optimizer, *numbers, *settings)
 
 
 def _chain(
@@ -118,20 +117,15 @@ def _chain(
 _cached_chain = functools.cache(_chain)
 
 
-def _masked(
+def _apply_mask(
     logits: jax.Array, targets: jax.Array, mask: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Validate, and set the rows outside of the mask to zero for finite gradients.
-
-    Raises:
-        ValueError: logits and targets differ in shape.
-    """
+    """Validate, and set the rows outside of the mask to zero for finite gradients."""
     checks.no_masked_entries("targets", targets)
     if jnp.shape(targets) != logits.shape:
-        msg = (
-            f"targets must have shape {logits.shape}, as the logits, got "
-            f"{jnp.shape(targets)}; use jax.nn.one_hot(labels, c) for labels"
-        )
+        expected, got = logits.shape, jnp.shape(targets)
+        fix = "use jax.nn.one_hot(labels, c) for labels"
+        msg = f"targets must have shape {expected}, as the logits, got {got}; {fix}"
         raise ValueError(msg)
     mask = jnp.asarray(checks.mask("the mask", mask, len(logits)))
     rows = mask[:, None]

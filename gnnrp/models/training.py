@@ -1,7 +1,7 @@
 """Training of finite networks: optax steps in a chunked scan, several seeds at once.
 
-``init`` and ``step`` are pure. ``run`` drives them: it calls back between chunks, keeps
-the best parameters by validation, saves and resumes, and stops on divergence.
+``init`` and ``step`` are pure; ``run`` drives them, and saves, resumes and calls back
+between chunks.
 """
 
 import functools
@@ -15,21 +15,20 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from gnnrp import sparse
-from gnnrp.models import _arguments, _snapshots, objectives
+from gnnrp.models import _snapshots, objectives
 from gnnrp.models._layers import parse_inputs
 from gnnrp.models.gnn import MLP
-from gnnrp.runtime import checkpoints, checks, memory, tracing
+from gnnrp.runtime import arrays, checkpoints, checks, memory, tracing
 from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap, MetricFn
 
 MAX_STEPS = 2**31 - 2
-_RUNTIME_BYTES = 2**25  # of compiled code and the allocator
 
 
 class Data(NamedTuple):
     """Inputs, targets and masks, of one split or of one split per key."""
 
-    x: Any  # inputs, see ``gnn``
+    x: Any  # inputs (n, d) of a network of ``gnn``
     matrix: LinearMap | None  # A while training
     targets: Float[Array, "n c"]
     train: Bool[Array, "*s n"]
@@ -78,17 +77,9 @@ class Rule(NamedTuple):
 def peak_bytes(
     rule: Rule, shape: tuple[int, int], *, itemsize: int, num_seeds: int = 1
 ) -> int:
-    """Return the peak bytes of training, without the data.
-
-    A chunk holds its first state, which callers may keep, the next state, the gradient
-    and the update, and the hidden units for the backward pass.
-
-    Args:
-        rule: network and optimizer.
-        shape: (n, d) of the inputs.
-        itemsize: bytes of a number.
-        num_seeds: networks at once.
-    """
+    """Return the peak bytes of training on inputs of a shape (n, d), without these."""
+    # A chunk holds its first state, which callers may keep, the next state, the
+    # gradient and the update, and the hidden units for the backward pass.
     num_nodes, num_features = shape
     network = rule.network
     state = state_bytes(rule, num_features, itemsize=itemsize)
@@ -97,7 +88,7 @@ def peak_bytes(
     if network.depth > 1:
         columns += (2.2 * (network.depth - 1) + 1.5) * network.width
     activations = num_nodes * columns * itemsize
-    return int(num_seeds * (2 * state + 1.6 * params + activations)) + _RUNTIME_BYTES
+    return int(num_seeds * (2 * state + 1.6 * params + activations)) + memory.RUNTIME
 
 
 def state_bytes(rule: Rule, num_features: int, *, itemsize: int) -> int:
@@ -117,13 +108,7 @@ def _num_params(network: MLP, num_features: int) -> int:
 
 
 def init(rule: Rule, data: Data, key: Shaped[Array, "..."]) -> State:
-    """Initialize parameters and optimizer.
-
-    Args:
-        rule: network and optimizer.
-        data: of the shapes and types to train on.
-        key: of the weights and of dropout.
-    """
+    """Initialize parameters and optimizer; the key is that of weights and dropout."""
     params_key, key = jax.random.split(key)
     params = rule.network.init(params_key, data.x, data.matrix)
     best = None
@@ -134,22 +119,12 @@ def init(rule: Rule, data: Data, key: Shaped[Array, "..."]) -> State:
 
 
 def step(rule: Rule, state: State, data: Data) -> tuple[State, Float[Array, ""]]:
-    """Take one step on all training nodes; return the state and the loss before it.
-
-    Args:
-        rule: network, optimizer, loss.
-        state: from ``init`` or ``step``.
-        data: with ``data.val``, parameters are scored before the step.
-    """
+    """Take one step on all training nodes; return the state and the loss before it."""
+    inputs = data.x, data.matrix
+    rngs = {"dropout": jax.random.fold_in(state.key, state.t)}
 
     def loss(params: Any) -> jax.Array:
-        logits: Any = rule.network.apply(
-            params,
-            data.x,
-            data.matrix,
-            train=True,
-            rngs={"dropout": jax.random.fold_in(state.key, state.t)},
-        )
+        logits: Any = rule.network.apply(params, *inputs, train=True, rngs=rngs)
         return rule.loss_fn(logits, data.targets, data.train)
 
     best = state.best if data.val is None else _update_best(rule, state, data)
@@ -218,58 +193,56 @@ def run(
     every = checks.count("every", every, 1)
     num_seeds = _check_arguments(rule, data, keys, callback, options)
     many = num_seeds is not None
-    static, arrays = tracing.as_static(rule), _as_argument(data)
-    start = _start(static, arrays, keys, many=many)
-    identity = {}
-    if options.folder is not None:
+    static = tracing.as_static(rule)
+    traced = data._replace(matrix=tracing.as_argument(data.matrix))
+    start = _start(static, traced, keys, many=many)
+    folder, identity = options.folder, {}
+    if folder is not None:
         identity = _snapshots.identify(rule, data, keys, start, options.metadata)
-    snapshot_fn = _snapshots.make_snapshot_fn(rule, arrays, start)
     losses, diverged = [], np.full(keys.shape[:1] if many else (), -1)
-    with checkpoints.Keeper(
-        options.folder, identity, options.checkpoint_seconds, journal
-    ) as keeper:
-        restored = _snapshots.restore(keeper, rule, arrays, snapshot_fn, start)
+    seconds = options.checkpoint_seconds
+    with checkpoints.Keeper(folder, identity, seconds, journal) as keeper:
+        snapshots = _snapshots.Snapshots(keeper, rule, traced, start)
+        restored = snapshots.restore()
         state = start if restored is None else restored
         t = int(state.t)
         if t > num_steps:
-            msg = f"the run in {options.folder} is at step {t}, beyond {num_steps=}"
+            msg = f"the run in {folder} is at step {t}, beyond {num_steps=}"
             raise ValueError(msg)
         if callback and restored is None:
             callback(t, state.params)
         while t < num_steps and not _is_done(rule, state, t) and (diverged < 0).any():
             options.report("training", t, num_steps)
             length = min(every - t % every, num_steps - t)
-            state, values = _chunk(static, state, arrays, many=many, length=length)
+            state, values = _chunk(static, state, traced, many=many, length=length)
             losses.append(np.asarray(values))
             diverged = _first_divergence(diverged, losses[-1], t)
             t += length
             if callback:
                 callback(t, state.params)
-            if _snapshots.is_sound(state, diverged):
-                keeper.save_if_due(t, lambda: snapshot_fn(state))  # noqa: B023
-        if _snapshots.is_sound(state, diverged):
-            keeper.save(t, lambda: snapshot_fn(state))
+            snapshots.save(state, diverged)
+        snapshots.save(state, diverged, is_last=True)
     curve = np.concatenate(losses) if losses else np.zeros((0, *diverged.shape))
     if state.best is None:
         return Result(state.params, None, None, curve, state, diverged)
-    params, score, at = _last_best(static, state, arrays, many=many)
+    params, score, at = _last_best(static, state, traced, many=many)
     return Result(params, np.asarray(score), np.asarray(at), curve, state, diverged)
 
 
 def _check_arguments(
     rule: Rule, data: Data, keys: Any, callback: Any, options: Options
 ) -> int | None:
-    """Validate the arguments of ``run``; return the number of seeds, None for one key.
-
-    Raises:
-        ValueError: the network does not fit in memory, or see ``run``.
-    """
+    """Validate the arguments of ``run``; return the number of seeds, or None."""
     checks.instance("rule", rule, Rule, "such as Rule(network, optimizer)")
     checks.instance("data", data, Data, "such as Data(x, matrix, targets, train)")
     if callback is not None:
         checks.function("callback", callback)
-    num_seeds = _arguments.count_seeds(keys)
-    _arguments.check(rule, data, num_seeds)
+    if not isinstance(keys, jax.Array):
+        msg = f"keys must be of jax.random.key, got {checks.format_value(keys)}"
+        raise TypeError(msg)
+    is_new = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    num_seeds = len(keys) if keys.ndim == (1 if is_new else 2) else None
+    _check_rule_and_data(rule, data, num_seeds)
     x, _ = parse_inputs(data.x, data.matrix)
     itemsize = (x.data if isinstance(x, sparse.Matrix) else x).dtype.itemsize
     network, count = rule.network, num_seeds or 1
@@ -280,15 +253,86 @@ def _check_arguments(
         memory.room(options.max_bytes),
         "take a smaller width or depth" + (", or fewer seeds" if count > 1 else ""),
     )
-    _arguments.check_outputs(rule, data, keys if num_seeds is None else keys[0])
+    _check_network(network, data, keys if num_seeds is None else keys[0])
     return num_seeds
 
 
-def _as_argument(data: Data) -> Data:
-    """Return the data as an argument of compiled functions."""
-    if data.matrix is None:
-        return data
-    return data._replace(matrix=tracing.as_argument(data.matrix))
+def _check_rule_and_data(rule: Rule, data: Data, num_seeds: int | None) -> None:
+    checks.instance("network", rule.network, MLP, "such as gnn.GCN(num_classes)")
+    kind = optax.GradientTransformation
+    checks.instance("optimizer", rule.optimizer, kind, "such as objectives.sgd(0.1)")
+    for name, fn in (("loss_fn", rule.loss_fn), ("metric_fn", rule.metric_fn)):
+        if fn is not None:
+            checks.function(name, fn, "see objectives and metrics")
+    if (rule.metric_fn is None) != (data.val is None):
+        msg = "validation nodes and a metric go together, and one of them is missing"
+        raise ValueError(msg)
+    if rule.patience is not None:
+        checks.count("patience", rule.patience, 0)
+    checks.no_masked_entries("x", data.x)
+    targets = arrays.real("targets", data.targets)
+    if targets.ndim != 2:
+        fix = "use jax.nn.one_hot(labels, c) for labels"
+        msg = f"targets must have shape (n, c), got {targets.shape}; {fix}"
+        raise ValueError(msg)
+    _check_mask("the train mask", data.train, len(targets), num_seeds)
+    if data.val is not None:
+        _check_mask("the val mask", data.val, len(targets), num_seeds)
+        if (both := np.asarray(data.train & data.val)).any():
+            node = int(np.argwhere(both)[0, -1])
+            msg = f"node {node} is in both the train and the val mask; remove it in one"
+            raise ValueError(msg)
+    _check_training_targets(rule.loss_fn, np.asarray(targets), data.train)
+
+
+def _check_training_targets(loss_fn: Any, targets: np.ndarray, train: Any) -> None:
+    """Check that every training node has a target, for losses that need one."""
+    # By identity: functions of a caller need not be hashable.
+    if loss_fn is objectives.cross_entropy:
+        has_target = np.isfinite(targets).all(axis=1) & (targets != 0).any(axis=1)
+    elif loss_fn is objectives.squared:
+        has_target = np.isfinite(targets).all(axis=1)
+    else:
+        return
+    missing = np.atleast_2d(np.asarray(train)).any(axis=0) & ~has_target
+    if missing.any():
+        msg = f"node {int(np.argmax(missing))} of the train mask has no target"
+        raise ValueError(msg)
+
+
+def _check_network(network: MLP, data: Data, key: Any) -> None:
+    """Check parameters and outputs of the network without compiling it."""
+    x, matrix = data.x, data.matrix
+    params = jax.eval_shape(lambda key: network.init(key, x, matrix), key)
+    outputs = jax.eval_shape(lambda params: network.apply(params, x, matrix), params)
+    name = type(network).__name__
+    if not (leaves := jax.tree.leaves(params)):
+        msg = f"{name} must have parameters to train, got none"
+        raise ValueError(msg)
+    for leaf in leaves:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            fix = "keep keys and counters outside of the parameters"
+            msg = f"parameters of {name} must be floating, got {leaf.dtype}; {fix}"
+            raise TypeError(msg)
+    if not hasattr(outputs, "shape"):
+        got = type(outputs).__name__
+        msg = f"{name} must return one array of logits (n, c), got {got}"
+        raise TypeError(msg)
+
+
+def _check_mask(name: str, mask: Any, num_nodes: int, num_seeds: int | None) -> None:
+    """Check a mask (n,), or (s, n) for s seeds."""
+    if not hasattr(mask, "dtype"):
+        got = type(mask).__name__
+        msg = f"{name} must be a boolean array, got {got}; use np.asarray"
+        raise TypeError(msg)
+    per_seed = num_seeds is not None and mask.ndim == 2
+    checks.mask(name, mask, num_nodes, several=per_seed)
+    if num_seeds is not None and per_seed:
+        checks.shape(name, mask, (num_seeds, num_nodes))
+    if not np.asarray(mask).any(axis=-1).all():
+        msg = f"{name} must not be empty" + (", for any seed" if per_seed else "")
+        raise ValueError(msg)
 
 
 _STATE_AXES = State(0, 0, 0, 0, None)  # pyright: ignore[reportArgumentType]
@@ -296,10 +340,9 @@ _STATE_AXES = State(0, 0, 0, 0, None)  # pyright: ignore[reportArgumentType]
 
 def _data_axes(data: Data) -> Any:
     """Return the ``vmap`` axes of the data: masks may have one of the seeds."""
-    axes: Any = [
-        0 if m is not None and m.ndim > 1 else None for m in (data.train, data.val)
-    ]
-    return Data(None, None, None, *axes)  # pyright: ignore[reportArgumentType]
+    masks: Any = data.train, data.val
+    train, val = (0 if np.ndim(mask) > 1 else None for mask in masks)
+    return Data(None, None, None, train, val)  # pyright: ignore[reportArgumentType]
 
 
 @functools.partial(tracing.Jit, static_argnames=("many",))

@@ -9,7 +9,7 @@ from generators import C, N, adjacency, unchecked, world
 
 from gnnrp import graph, sparse
 from gnnrp.kernels import gntk
-from gnnrp.models import _dropout, _layers, gnn
+from gnnrp.models import _layers, gnn
 from gnnrp.propagation import similarity
 
 KEY = jax.random.key(0)
@@ -152,7 +152,7 @@ def test_dropout_keeps_the_mean_and_is_off_outside_training(inputs, sparse_input
 @pytest.mark.parametrize("share", [0.5, 0.75, 0.3, 0.9, 1 / 3, 1 - 2.0**-24, 1.0])
 def test_dropout_keeps_each_input_with_its_probability_on_its_own(share):
     num_bits = 40_000 * 32
-    bits = np.asarray(_dropout.sample_mask(KEY, share, (num_bits,)))
+    bits = np.asarray(_layers.sample_mask(KEY, share, (num_bits,)))
     lanes = bits.reshape(-1, 32).astype(float)
     assert abs(bits.mean() - share) <= 5 * (share * (1 - share) / num_bits) ** 0.5
     spread = (share * (1 - share) / len(lanes)) ** 0.5
@@ -163,8 +163,8 @@ def test_dropout_keeps_each_input_with_its_probability_on_its_own(share):
 
 
 def test_dropout_draws_any_shape():
-    assert _dropout.sample_mask(KEY, 0.5, (3, 11)).shape == (3, 11)
-    assert _dropout.sample_mask(KEY, 0.5, (0, 4)).shape == (0, 4)
+    assert _layers.sample_mask(KEY, 0.5, (3, 11)).shape == (3, 11)
+    assert _layers.sample_mask(KEY, 0.5, (0, 4)).shape == (0, 4)
 
 
 @pytest.mark.parametrize("backend", ["bcsr", "segment_sum"])
