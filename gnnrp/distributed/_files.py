@@ -8,9 +8,7 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import re
-import stat
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,9 +102,14 @@ def digest(table: dict[str, Any]) -> str:
 
 def read_table(folder: Path) -> dict[str, Any]:
     """Return the table of contents, checked, its "rounds" as ``partitioning.Round``."""
+    path = folder / _TABLE
     try:
-        with _open(folder / _TABLE, _LARGEST_TABLE) as file:
-            return _parse_table(json.loads(file.read()))
+        size = path.stat().st_size
+        if not path.is_file():  # a pipe in its place would wait forever
+            refuse("it is not a regular file")
+        if size > _LARGEST_TABLE:
+            refuse(f"it has {size} bytes")
+        return _parse_table(json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         msg = (
@@ -153,37 +156,18 @@ def read_part(
     folder: Path, part: int, table: dict[str, Any]
 ) -> tuple[Block, dict[str, np.ndarray]]:
     """Return the matrix of a shard, and ids, targets and masks of its nodes."""
-    path = _path(folder, part)
-    try:
-        with _open(path) as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError):
-        sha256 = None
+    path, sha256 = _path(folder, part), None
+    with contextlib.suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 != table["parts"][part]:
         refuse(f"{path} is missing or damaged; copy it again, or make the parts anew")
-    with _read_errors(path):
-        _check_size(path, part, table)
-        arrays = npz.read(path, _MEMBERS)
-        _check_arrays(arrays, part, table)
-        send = arrays.pop("send", None)
-        data, indices, pointers, width = map(arrays.pop, Block._fields[:4])
-        block = Block(data, indices, pointers, int(width), send)
-        _check_block(block, part, table)
-        _part_checks.check_nodes(arrays, table["num_nodes"], table["metric"])
-        _check_blank_rows(block, arrays["nodes"])
-        if _part_checks.node_sums(arrays["nodes"]) != table["node_sums"][part]:
-            refuse("its nodes are not those that were put into it")
-    return block, arrays
-
-
-@contextlib.contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
-    # One sentence that names the file, for any error of a damaged shard.
     try:
-        yield
+        return _load_part(path, part, table)
     except (MemoryError, raw_files.TooLargeError):
         raise
-    except Exception as error:
+    except Exception as error:  # one sentence that names the file
         reason = (str(error) or type(error).__name__).splitlines()[0][:150]
         msg = (
             f"{path} is damaged or no part file ({reason}); make the parts anew by "
@@ -192,18 +176,21 @@ def _read_errors(path: Path) -> Iterator[None]:
         raise ValueError(msg) from error
 
 
-def _open(path: Path, largest: int | None = None) -> io.BufferedReader:
-    # Only a regular file: a pipe in its place would wait forever.
-    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    status = os.fstat(number)
-    if not stat.S_ISREG(status.st_mode):
-        reason = "it is not a regular file"
-    elif largest is not None and status.st_size > largest:
-        reason = f"it has {status.st_size} bytes"
-    else:
-        return io.BufferedReader(io.FileIO(number))
-    os.close(number)
-    raise ValueError(reason)
+def _load_part(
+    path: Path, part: int, table: dict[str, Any]
+) -> tuple[Block, dict[str, np.ndarray]]:
+    _check_size(path, part, table)
+    arrays = npz.read(path, _MEMBERS)
+    _check_arrays(arrays, part, table)
+    send = arrays.pop("send", None)
+    data, indices, pointers, width = map(arrays.pop, Block._fields[:4])
+    block = Block(data, indices, pointers, int(width), send)
+    _check_block(block, part, table)
+    _part_checks.check_nodes(arrays, table["num_nodes"], table["metric"])
+    _check_blank_rows(block, arrays["nodes"])
+    if _part_checks.node_sums(arrays["nodes"]) != table["node_sums"][part]:
+        refuse("its nodes are not those that were put into it")
+    return block, arrays
 
 
 def _check_size(path: Path, part: int, table: dict[str, Any]) -> None:
@@ -248,8 +235,11 @@ def _check_block(block: Block, part: int, table: dict[str, Any]) -> None:
         received, fits = rows * (num_parts - 1), send is None
     else:
         received = sum(each.rows for each in rounds)
-        fits = send is not None and len(send) == received
-        fits = fits and bool(((send >= 0) & (send < rows)).all())
+        fits = (
+            send is not None
+            and len(send) == received
+            and not ((send < 0) | (send >= rows)).any()
+        )
     if not fits:
         refuse("what it sends does not fit the rounds that are stated")
     if block.width != rows + received + 1:

@@ -5,7 +5,6 @@ if these are symmetric: a process can check its own shard without communication.
 """
 
 import hashlib
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ PRIME = (1 << 31) - 1  # products of two residues fit int64
 
 
 def check_nodes(arrays: dict[str, np.ndarray], num_nodes: int, metric: str) -> None:
-    """Refuse ids (-1: a blank row), masks and targets of nodes that no data set has."""
+    """Refuse ids (-1: a blank row), masks and targets of nodes that no dataset has."""
     nodes, masks = arrays["nodes"], {name: arrays[name] for name in Split._fields}
     if (outside := (nodes < -1) | (nodes >= num_nodes)).any():
         refuse(f"node {nodes[first(outside)]} is none of {num_nodes} nodes")
@@ -80,11 +79,8 @@ def all_node_sums(num_nodes: int) -> list[int]:
     return [x % PRIME for x in (half, half * (2 * n - 1) // 3, half**2)]
 
 
-class _Side(NamedTuple):
-    """The columns that come from another part, and the own rows that go there."""
-
-    columns: slice
-    sent: Int[np.ndarray, " h"] | None  # ascending; None: all rows
+_Side = tuple[slice, Int[np.ndarray, " h"] | None]
+"""Columns that come from another part, and own rows that go there, None: all rows."""
 
 
 def border_digests(
@@ -94,16 +90,16 @@ def border_digests(
     csr = _strip_padding(block, rows)
     if rounds is None:
         own, others = part * rows, (q for q in range(num_parts) if q != part)
-        sides = {q: _Side(slice(q * rows, (q + 1) * rows), None) for q in others}
+        sides = {q: (slice(q * rows, (q + 1) * rows), None) for q in others}
     else:
         own, sides = 0, _sides(block, part, rows, rounds)
     inside = csr[:, own : own + rows]
     _check_symmetric(inside)
     digests, left = {}, csr.nnz - inside.nnz
-    for other, side in sides.items():
-        between = csr[:, side.columns].tocoo()
+    for other, (columns, sent) in sides.items():
+        between = csr[:, columns].tocoo()
         left -= between.nnz
-        row, column = _positions(between.row, side.sent, other), between.col
+        row, column = _positions(between.row, sent, other), between.col
         if part > other:
             row, column = column, row
         digests[other] = _digest(row, column, between.data)
@@ -142,12 +138,11 @@ def _sides(
     columns, sent, start = {}, {}, 0
     for pairs, size in rounds:
         segment = np.asarray(block.send[start : start + size])
-        ascending = np.diff(segment, prepend=-1) > 0
-        count = size if ascending.all() else int(np.argmin(ascending))
+        descends = np.append(np.diff(segment, prepend=-1) <= 0, True)
         targets = [to for source, to in pairs if source == part]
-        if segment[count:].any() or (segment.any() and not targets):
-            wrong = segment[count:] if targets else segment
-            at = start + (count if targets else 0) + first(wrong != 0)
+        count = first(descends) if targets else 0
+        if segment[count:].any():
+            at = start + count + first(segment[count:] != 0)
             refuse(
                 f"send[{at}] is {block.send[at]}; the rows for a part must ascend, and "
                 "zeros follow"
@@ -158,10 +153,8 @@ def _sides(
                 columns[source] = slice(rows + start, rows + start + size)
         start += size
     none, empty = slice(0, 0), np.zeros(0, np.int64)
-    return {
-        other: _Side(columns.get(other, none), sent.get(other, empty))
-        for other in sorted(columns.keys() | sent.keys())
-    }
+    others = sorted(columns.keys() | sent.keys())
+    return {to: (columns.get(to, none), sent.get(to, empty)) for to in others}
 
 
 def _positions(

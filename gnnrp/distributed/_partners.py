@@ -142,11 +142,10 @@ class Partners:
 
     def _reach(self, deadline: float, stopped: Callable[[], bool]) -> None:
         # Connect to the first process.
-        address, error = (self.hosts.names[0], self.hosts.port), None
+        address, reason = (self.hosts.names[0], self.hosts.port), "no answer"
         while not stopped():
             left = deadline - time.monotonic()
             if left <= 0:
-                reason = getattr(error, "strerror", None) or error or "no answer"
                 msg = (
                     f"{self.hosts.name_of(0)} cannot be reached at "
                     f"{self.hosts.meeting_point} within {self._seconds:g} s "
@@ -155,8 +154,8 @@ class Partners:
                 raise PartnerError(msg)
             try:
                 opened = socket.create_connection(address, timeout=min(left, 5))
-            except OSError as failed:
-                error = failed
+            except OSError as error:
+                reason = error.strerror or str(error)
                 time.sleep(min(left, TICK))
                 continue
             self._peers[0] = _Peer(opened)
@@ -240,7 +239,7 @@ class Partners:
         # A connection that is closed with unread bytes loses the last message.
         deadline = time.monotonic() + _FAREWELL
         while any(peer.open for peer in peers) and time.monotonic() < deadline:
-            unclosed = {peer.socket: peer for peer in peers if peer.open}
+            unclosed: dict[Any, _Peer] = {x.socket: x for x in peers if x.open}
             for ready in connection.wait(list(unclosed), TICK):
                 unclosed[ready].read()
         for peer in [*peers, *self._strangers]:

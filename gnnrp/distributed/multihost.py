@@ -21,9 +21,8 @@ def parse(hosts: str, host: int | None) -> Hosts:
     """Parse ``--hosts`` and ``--host``, by default the one that has the own name."""
     first, *others = (name.strip() for name in hosts.split(","))
     name, colon, digits = first.partition(":")
+    digits = digits if colon else str(PORT)
     port = int(digits) if digits.isascii() and digits.isdigit() else 0
-    if not colon:
-        port = PORT
     names = (name, *(other.split(":")[0] for other in others))
     if not all(names) or not 0 < port < 1 << 16:
         form = "NAME,NAME,..., the first perhaps NAME:PORT"

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Int, Shaped
 
 from gnnrp import sparse
 from gnnrp.distributed import partitioning
@@ -71,10 +71,13 @@ class Matrix:
 
         def product(leaves: Any, send: Any, own: Array) -> Array:
             local = jax.tree.unflatten(self.structure, [leaf[0] for leaf in leaves])
+            received, start = [own], 0
+            for pairs, num_rows in self.rounds or ():
+                sent = own[send[0, start : start + num_rows]]
+                received.append(jax.lax.ppermute(sent, axis, pairs))
+                start += num_rows
             if self.rounds is None:
                 received = [jax.lax.all_gather(own, axis, tiled=True)]
-            else:
-                received = [own, *_exchange(own, send[0], self.rounds, axis)]
             # The last column holds the zeros that pad all parts alike.
             received.append(jnp.zeros((1, own.shape[1]), own.dtype))
             return sparse.matmul(local, jnp.concatenate(received))
@@ -157,7 +160,8 @@ def assemble(
         stacked = [np.asarray(shard)[None] for shard in shards]
         return concatenate(dict(zip(parts, stacked, strict=True)), mesh)
 
-    return Matrix(*jax.tree.map(stack, *own), rounds, structure, rows, mesh)
+    leaves, send = jax.tree.map(stack, *own)
+    return Matrix(leaves, send, rounds, structure, rows, mesh)
 
 
 def own_parts(mesh: Mesh) -> list[int]:
@@ -240,21 +244,6 @@ def gather(
     return np.asarray(placed)[layout.place]
 
 
-def _exchange(
-    own: Float[Array, "n k"],
-    send: Int[Array, " h"],
-    rounds: tuple[Round, ...],
-    axis: str,
-) -> list[Float[Array, "h k"]]:
-    # Returns the rows received in each round.
-    received, start = [], 0
-    for pairs, rows in rounds:
-        sent = own[send[start : start + rows]]
-        received.append(jax.lax.ppermute(sent, axis, pairs))
-        start += rows
-    return received
-
-
 def _sharding(mesh: Mesh, axis: int) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, *mesh.axis_names))
 
@@ -267,7 +256,7 @@ def _automatic(mesh: Mesh) -> Mesh:
 def _local_columns(
     columns: Int[np.ndarray, " e"], halo: Halo, layout: Layout, part: int
 ) -> Int[np.ndarray, " e"]:
-    # Among own and received rows.
+    """Return columns among own and received rows."""
     place = np.zeros(layout.parts, np.int64)  # of the first row from each part
     for (source, to), start in halo.starts.items():
         if to == part:
@@ -283,7 +272,7 @@ def _local_columns(
 
 
 def _rows_to_send(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
-    # By part and round, padded with the first row.
+    """Return the rows that each part sends, by round, padded with the first one."""
     send = np.zeros((layout.parts, halo.received), np.int32)
     for (source, to), start in halo.starts.items():
         rows = halo.needed[to][source] - source * layout.rows
@@ -294,7 +283,7 @@ def _rows_to_send(halo: Halo, layout: Layout) -> Int[np.ndarray, "p h"]:
 def _pad(
     block: scipy.sparse.csr_array, width: int, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # With zeros in the last row and column, to the most entries of any part.
+    """Pad with zeros of the last row and column to the most entries of any part."""
     pointers, missing = block.indptr.copy(), most - block.nnz
     pointers[-1] += missing
     indices = np.pad(block.indices, (0, missing), constant_values=width)

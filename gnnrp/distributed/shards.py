@@ -1,6 +1,6 @@
 """A partitioned graph on disk, with one shard for each device.
 
-``write`` partitions a data set once, on one machine. ``read`` loads the shards of its
+``write`` partitions a dataset once, on one machine. ``read`` loads the shards of its
 own devices in every process that JAX's distributed runtime joins.
 """
 
@@ -17,7 +17,7 @@ from gnnrp import datasets, graph
 from gnnrp.datasets import Dataset
 from gnnrp.distributed import _files, _part_checks, partitioning
 from gnnrp.distributed import sharded_matrix as sharded
-from gnnrp.distributed.partitioning import Layout, Round
+from gnnrp.distributed.partitioning import Layout
 from gnnrp.runtime import checks
 from gnnrp.types import Split
 
@@ -27,7 +27,7 @@ class Shards(NamedTuple):
 
     name: str
     metric: str
-    files: dict[str, str]  # of the data set, with their SHA-256
+    files: dict[str, str]  # of the dataset, with their SHA-256
     matrix: sharded.Matrix  # A
     targets: jax.Array  # (n, c), rows shared
     splits: Any  # a ``Split`` of (s, n), nodes shared
@@ -43,7 +43,7 @@ def write(
     exchange: str = "auto",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Write the shards of a data set, and return their table of contents.
+    """Write the shards of a dataset, and return their table of contents.
 
     An unfinished folder is overwritten.
 
@@ -60,7 +60,7 @@ def write(
         OSError: the folder cannot be written.
         ValueError: a folder that is not empty; more parts than nodes; parts out of
             range, or not one for each node.
-        TypeError: not a data set; parts that are not numbers.
+        TypeError: not a dataset; parts that are not numbers.
     """
     checks.instance("dataset", dataset, Dataset, "datasets.load makes one")
     num_parts = checks.count("parts", num_parts, 1, dataset.num_nodes)
@@ -76,7 +76,9 @@ def write(
         if layout is None:
             layout = partitioning.balance(adjacency, num_parts)
         blocks, rounds = sharded.blocks(adjacency, layout, exchange=exchange)
-        targets = datasets.targets(dataset)
+        targets, rows = datasets.targets(dataset), layout.rows
+        moved = [len(each.pairs) * each.rows for each in rounds or ()]
+        all_rows = num_parts * (num_parts - 1) * rows
         table = {
             "dataset": dataset.name,
             "metric": dataset.metric,
@@ -85,9 +87,9 @@ def write(
             "num_nodes": dataset.num_nodes,
             "num_columns": targets.shape[1],
             "num_splits": len(np.atleast_2d(dataset.splits.train)),
-            "rows": layout.rows,
+            "rows": rows,
             "entries": [int(block.pointers[-1]) for block in blocks],
-            "rows_moved_a_hop": _count_moved_rows(layout, rounds),
+            "rows_moved_a_hop": all_rows if rounds is None else sum(moved),
             "rounds": rounds,
             "parts": [],
             "node_sums": [],
@@ -98,9 +100,7 @@ def write(
             arrays = _node_arrays(layout, i, targets, dataset.splits)
             table["parts"].append(_files.write_part(folder, i, block, arrays))
             table["node_sums"].append(_part_checks.node_sums(arrays["nodes"]))
-            sides = _part_checks.border_digests(
-                block, i, num_parts, layout.rows, rounds
-            )
+            sides = _part_checks.border_digests(block, i, num_parts, rows, rounds)
             table["borders"] |= {_files.border(i, to): x for to, x in sides.items()}
         return _files.write_table(folder, table)
 
@@ -168,10 +168,3 @@ def _node_arrays(
         arrays[name] = np.zeros((len(masks), layout.rows), bool)
         arrays[name][:, here] = masks[:, nodes]
     return arrays
-
-
-def _count_moved_rows(layout: Layout, rounds: tuple[Round, ...] | None) -> int:
-    # Those that change their device at a hop, with padding.
-    if rounds is None:
-        return layout.parts * (layout.parts - 1) * layout.rows
-    return sum(len(each.pairs) * each.rows for each in rounds)

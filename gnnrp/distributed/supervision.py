@@ -1,7 +1,9 @@
-"""The process that watches a worker and its partners, and ends the run of all."""
+"""A process that starts a worker, watches it and its partners, and ends the run."""
 
 import contextlib
+import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -10,16 +12,16 @@ from multiprocessing import connection
 from typing import Any
 
 from gnnrp.distributed import _partners, multihost
-from gnnrp.distributed._child import Worker
 from gnnrp.distributed._partners import AGAIN, Event, Hosts, PartnerError, Partners
 from gnnrp.runtime import interrupts, streams
 
 _GRACE, _SHORT_GRACE = 5.0, 1.0  # seconds for the cause of a failure to show
+_LONGEST_OUTPUT = 1 << 16  # bytes of what libraries print
 _WAITS = {"SIGKILL": 0.0, "SIGABRT": _GRACE}
 
 
 def run(
-    command: Any,
+    command: Any,  # with prepare_shards, compute_shards, folder, debug, partner_seconds
     hosts: str,
     host: int | None,
     progress: Callable[[str, int, int], None],
@@ -38,6 +40,94 @@ def run(
         finally:
             supervisor.close(show_output=show_output)
     return result
+
+
+class Worker:
+    """The process that computes; it ends with this one."""
+
+    def __init__(self) -> None:
+        """Start it, out of reach of the terminal's Ctrl-C."""
+        self._link, other = connection.Pipe()
+        start = f"from gnnrp.distributed import worker; worker.main({other.fileno()})"
+        paths = [path or os.getcwd() for path in sys.path]
+        options = [f"-W{option}" for option in sys.warnoptions]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", *options, "-c", start],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            pass_fds=[other.fileno()],
+            process_group=0,
+        )
+        other.close()
+        self._pipe: Any = self._process.stdout
+        self._output = bytearray()
+        self._open, self._ended = True, False
+        self.stopped_since: float | None = None
+
+    def sources(self) -> list[Any]:
+        """Return the pipes to wait for."""
+        pipes = ((self._pipe, not self._pipe.closed), (self._link, self._open))
+        return [pipe for pipe, is_open in pipes if is_open]
+
+    def send(self, content: Any) -> None:
+        """Send it a message; ``poll`` reports if it has ended."""
+        with contextlib.suppress(OSError):
+            self._link.send(content)
+
+    def interrupt(self) -> None:
+        """Send it a Ctrl-C."""
+        if not self._ended:
+            os.kill(self._process.pid, signal.SIGINT)
+
+    def poll(self) -> list[tuple[str, Any]]:
+        """Return its messages, and ("gone", reason) once it has ended."""
+        reason = self._wait()  # before its last messages are read
+        messages = []
+        try:
+            while self._open and self._link.poll():
+                messages.append(self._link.recv())
+        except (EOFError, OSError):
+            self._open = False
+        self._read()
+        return [*messages, ("gone", reason)] if reason else messages
+
+    def close(self) -> str:
+        """End it, and return the end of its output."""
+        if not self._ended:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._read()
+        self._link.close()
+        self._pipe.close()
+        return self._output.decode(errors="replace").strip()
+
+    def _read(self) -> None:
+        while not self._pipe.closed and connection.wait([self._pipe], 0):
+            data = self._pipe.read(1 << 16)
+            if not data:
+                self._pipe.close()
+            self._output += data
+            del self._output[:-_LONGEST_OUTPUT]
+
+    def _wait(self) -> str | None:
+        """Return the reason of its end, once; note whether it is stopped."""
+        if self._ended:
+            return None
+        options = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
+        number, status = os.waitpid(self._process.pid, options)
+        if not number:
+            return None
+        if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+            self.stopped_since = time.monotonic() if os.WIFSTOPPED(status) else None
+            return None
+        self._ended = True
+        code = self._process.returncode = os.waitstatus_to_exitcode(status)
+        if code >= 0:
+            return f"ended with status {code} (--debug shows its output)"
+        return f"was ended by {signal.Signals(-code).name}"
 
 
 class Supervisor:
@@ -105,7 +195,7 @@ class Supervisor:
         return "a process" if hosts is None else hosts.name_of(hosts.index)
 
     def _meet(self, partners: Partners) -> None:
-        # Wait for the others to start.
+        """Wait for the others to start."""
         try:
             partners.meet(lambda: bool(self._signals))
         except PartnerError as error:
@@ -114,14 +204,12 @@ class Supervisor:
         self._handle_signals()
 
     def _handle_signals(self) -> None:
-        # The second signal ends the run at once.
-        if not self._signals or self._interrupted:
-            if len(self._signals) > 1:
-                self._deadline = 0
-            return
-        if self._partners is not None:
-            self._partners.interrupt(self._signals[0])
-        self._interrupt(self._signals[0])
+        if self._signals and not self._interrupted:
+            if self._partners is not None:
+                self._partners.interrupt(self._signals[0])
+            self._interrupt(self._signals[0])
+        elif len(self._signals) > 1:  # the second one ends the run at once
+            self._deadline = 0
 
     def _interrupt(self, number: int) -> None:
         """Let the worker write a checkpoint, if it does so in time."""
@@ -134,7 +222,7 @@ class Supervisor:
         self._deadline = time.monotonic() + self._seconds
 
     def _handle_worker(self, kind: str, content: Any) -> None:
-        # Act on a message of the worker.
+        """Act on a message of the worker."""
         if kind == "met":
             self._hosts, self._deadline = content, float("inf")
             listener = self._listener if self._is_first() else None
@@ -147,11 +235,10 @@ class Supervisor:
         elif kind == "result" and self._partners is not None:
             self._result, self._has_result = content, True
             self._partners.finish()
-        elif kind == "interrupted" or (
-            self._interrupted and kind in {"failed", "gone"}
-        ):
-            checkpoint = content if kind == "interrupted" else ""
-            interrupts.stop(self._interrupted, checkpoint)
+        elif kind == "interrupted":
+            interrupts.stop(self._interrupted, content)
+        elif self._interrupted and kind in {"failed", "gone"}:
+            interrupts.stop(self._interrupted)
         elif kind == "disagreement":
             self._reason = content
             raise ValueError(content)
@@ -159,7 +246,7 @@ class Supervisor:
             self._suspect(kind, content)
 
     def _suspect(self, kind: str, content: Any) -> None:
-        # Note an error of the worker; its cause may yet come from a partner.
+        """Note an error of the worker; its cause may yet come from a partner."""
         wait = _GRACE
         if kind == "gone":
             # A lost partner makes JAX abort, but kills nothing.
@@ -185,7 +272,7 @@ class Supervisor:
         )
 
     def _handle_partner(self, event: Event) -> None:
-        # Act on a message of a partner.
+        """Act on a message of a partner."""
         if event.kind == "values" and self._worker is not None:
             self._worker.send(event.content)
         elif event.kind == "interrupt":
@@ -199,13 +286,12 @@ class Supervisor:
             raise PartnerError(event.content)
 
     def _check_clock(self, worker: Worker) -> None:
-        # End the run if the worker has failed, or is stopped for too long.
+        """End the run if the worker has failed, or is stopped for too long."""
         now = time.monotonic()
         since = worker.stopped_since
         if since is not None and not self._fault and now - since > self._seconds:
-            self._blame_worker(
-                f"has been stopped for {self._seconds:g} s (--partner-seconds)"
-            )
+            how = f"has been stopped for {self._seconds:g} s (--partner-seconds)"
+            self._blame_worker(how)
             self._deadline = now
         if now < self._deadline:
             return

@@ -84,7 +84,7 @@ def main(number: int) -> None:
 def _compute(
     link: Link, command: Any, hosts: Hosts | None, port: int, seconds: float
 ) -> Any:
-    # Run the command once all processes agree on it.
+    """Run the command once all processes agree on it, and return its output."""
     is_automatic = hosts is None
     if hosts is None:
         hosts = multihost.join_automatically(port, seconds)
@@ -106,7 +106,7 @@ def _compute(
 
 
 def _check_folder(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:
-    # All processes must use the same one.
+    """Check that all processes use the same folder."""
     shared = multihost.SharedFolder(folder)
     try:
         token = link.gather(shared.offer() if hosts.index == 0 else None)[0]
