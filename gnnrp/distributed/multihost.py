@@ -1,6 +1,7 @@
 """Names of the machines of a run, and the JAX runtime that joins their processes."""
 
 import contextlib
+import dataclasses
 import math
 import os
 import secrets
@@ -103,26 +104,25 @@ def difference(values: list[dict[str, Any]], hosts: Hosts) -> str | None:
     return None
 
 
+@dataclasses.dataclass
 class SharedFolder:
-    """A file that the first process writes and all others must see."""
+    """A folder with a file that the first process writes and all others must see."""
 
-    def __init__(self, folder: Path) -> None:
-        """Write nothing yet."""
-        self._folder = folder
-        self._token: str | None = None
+    folder: Path
+    token: str | None = None  # name of the file
 
     def offer(self) -> str:
         """Write the file and return its name."""
-        checkpoints.prepare(self._folder)
-        self._token = f".{secrets.token_hex(8)}"
-        atomic_files.write(self._folder / self._token, b"")
-        return self._token
+        checkpoints.prepare(self.folder)
+        self.token = f".{secrets.token_hex(8)}"
+        atomic_files.write(self.folder / self.token, b"")
+        return self.token
 
     def withdraw(self) -> None:
         """Remove the file."""
-        if self._token is not None:
+        if self.token is not None:
             with contextlib.suppress(OSError):
-                (self._folder / self._token).unlink()
+                (self.folder / self.token).unlink()
 
     def sees(self, token: str, seconds: float) -> bool:
         """Return whether the file is there; network folders may take a while."""
@@ -130,7 +130,7 @@ class SharedFolder:
         while True:
             # A listing is read anew, but a missing name may be cached.
             with contextlib.suppress(OSError):
-                if token in os.listdir(self._folder):
+                if token in os.listdir(self.folder):
                     return True
             if time.monotonic() > deadline:
                 return False

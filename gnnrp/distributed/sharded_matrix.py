@@ -195,9 +195,9 @@ def spread(
     """Distribute values of all nodes over the devices of a mesh.
 
     Args:
-        layout: see ``prepare``.
+        layout: from ``partitioning``, of as many parts as the mesh has devices.
         values: of all nodes.
-        mesh: of as many devices as the layout has parts.
+        mesh: of one axis.
         fill: value of blank rows.
         axis: of the nodes; the last one for masks of several splits.
 
@@ -229,7 +229,7 @@ def gather(
     """Return the values of all nodes, in their own order, on the host of each process.
 
     Args:
-        layout: see ``prepare``.
+        layout: that of the values.
         placed: values over the devices, as from ``spread``.
 
     Raises:

@@ -28,7 +28,7 @@ class MLP(nn.Module):
     Parameterizations: "standard", sampled by ``initialization``; "ntk", that of the
     kernel ``gntk.gcn``: entries N(0, 1), weights times sqrt(gain / m) after the first
     layer, biases times ``bias_std``. Initializations: "uniform" (weights and biases,
-    bound fan-in^-1/2, as in the paper), "glorot" (uniform), "he" (normal, biases 0).
+    bound fan-in^-1/2, as in the paper); "glorot" (uniform) and "he" (normal), biases 0.
     """
 
     num_classes: int  # c, outputs
@@ -81,14 +81,11 @@ class MLP(nn.Module):
         return (self.gain / fan_in) ** 0.5 if number > 0 else 1.0, self.bias_std
 
     def _layer(self, number: int) -> Linear:
-        last = number == self.depth - 1
-        standard = self.parameterization == "standard"
-        return Linear(
-            int(self.num_classes if last else self.width),
-            self.use_bias,
-            self.initialization if standard else "normal",
-            *self.scales(number),
-        )
+        features = self.num_classes if number == self.depth - 1 else self.width
+        is_standard = self.parameterization == "standard"
+        initialization = self.initialization if is_standard else "normal"
+        scales = self.scales(number)
+        return Linear(int(features), self.use_bias, initialization, *scales)
 
     def _last_width(self) -> int:
         return self.width
@@ -205,10 +202,10 @@ def layers(network: MLP, params: Any) -> tuple[Layer, ...]:
         raise ValueError(msg)
     result = []
     for number in range(network.depth):
-        part = parts[f"layers_{number}"]
-        W = part["weights"]
+        layer = parts[f"layers_{number}"]
+        W, b = layer["weights"], layer.get("bias")
         scales = tuple(jnp.asarray(scale, W.dtype) for scale in network.scales(number))
-        b = part["bias"] * scales[1] if network.use_bias else None
+        b = None if b is None else b * scales[1]
         result.append(Layer(W * scales[0], b, *scales))
     return tuple(result)
 

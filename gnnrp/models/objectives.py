@@ -91,11 +91,6 @@ def adam(
     return _add_decay(optax.adam, learning_rate, weight_decay)
 
 
-def are_weights(params: Any) -> Any:
-    """Return a tree of flags, true for weight matrices and false for biases."""
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
-
-
 def _add_decay(
     optimizer: Callable, learning_rate: Any, weight_decay: float, *settings: Any
 ) -> optax.GradientTransformation:
@@ -110,6 +105,7 @@ def _add_decay(
 def _chain(
     optimizer: Callable, learning_rate: Any, weight_decay: float, *settings: Any
 ) -> optax.GradientTransformation:
+    are_weights = functools.partial(jax.tree.map, lambda leaf: leaf.ndim > 1)
     decay = optax.add_decayed_weights(weight_decay, mask=are_weights)
     return optax.chain(decay, optimizer(learning_rate, *settings))
 

@@ -143,11 +143,8 @@ def _update_best(rule: Rule, state: State, data: Data) -> Best:
     better = score > best.score
     if rule.patience is not None:  # a seed that has stopped stays as it is
         better &= state.t - best.t <= rule.patience
-    return jax.tree.map(
-        lambda new, old: jnp.where(better, new, old),
-        Best(state.params, score.astype(best.score.dtype), state.t),
-        best,
-    )
+    latest = Best(state.params, score.astype(best.score.dtype), state.t)
+    return jax.tree.map(functools.partial(jnp.where, better), latest, best)
 
 
 def run(
