@@ -20,12 +20,14 @@ from gnnrp.kernels.features.blocks import (
     sigmoid,
     sparse_rows_bytes,
 )
+from gnnrp.kernels.features.hops import HopSettings, hop_bytes, hop_features
 from gnnrp.kernels.features.inputs import as_dense, as_float, normalize_rows, validate
 
 __all__ = [
     "KERNELS",
     "FeatureKernel",
     "GramFn",
+    "HopSettings",
     "as_dense",
     "as_float",
     "build",
@@ -34,6 +36,7 @@ __all__ = [
     "diagonal",
     "gamma_from_bandwidth",
     "gaussian",
+from gnnrp.kernels.features.hops import HopSettings, hop_bytes, hop_features
     "laplacian",
     "linear",
     "matrix",

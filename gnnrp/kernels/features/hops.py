@@ -1,0 +1,200 @@
+"""Hop features: the features of a node beside the averages over its neighborhoods.
+
+A kernel of hop features compares nodes by what surrounds them. Unlike A^K, it does not
+presuppose that neighbors are alike.
+
+Source: features as in SIGN (Rossi et al. 2020, arXiv 2004.11198); not in the paper.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Float
+
+from gnnrp import graph
+from gnnrp.kernels.features.inputs import FeaturesLike, as_float, validate
+from gnnrp.runtime import checks, memory
+
+NORMALIZATIONS = ("row", "symmetric")
+SCALINGS = ("standard", "cosine", "none")
+
+_ROUND_OFF = 1e-12  # spread of a constant column after some hops, over its size
+
+
+@dataclasses.dataclass(frozen=True)
+class HopSettings:
+    """Settings of hop features Z = [X, P X, ..., P^L X].
+
+    Args:
+        num_hops: L; 0 takes the features of the node alone.
+        normalization: P = D^-1 W ("row", a mean over neighbors) or D^-1/2 W D^-1/2
+            ("symmetric").
+        self_loops: weight of the self-loops added to W; 0 for none.
+        scaling: "standard" subtracts the mean of each column, and divides by its
+            standard deviation and by the root of the number of columns that vary.
+            "cosine" scales each row of each P^l X to length (L + 1)^-1/2. "none"
+            keeps the values.
+        degree: append log(1 + degree) to X, so that hops average it too; by default
+            unless the scaling is "cosine", for which a number has no direction.
+    """
+
+    num_hops: int = 2
+    normalization: str = "row"
+    self_loops: float = 0.0
+    scaling: str = "standard"
+    degree: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Validate the settings.
+
+        Raises:
+            ValueError: a value out of its range, or degrees with the cosine scaling.
+        """
+        checks.count("num_hops", self.num_hops, 0)
+        checks.one_of("normalization", self.normalization, NORMALIZATIONS)
+        checks.in_interval("self_loops", self.self_loops, 0, np.finfo(np.float64).max)
+        checks.one_of("scaling", self.scaling, SCALINGS)
+        if self.degree and self.scaling == "cosine":
+            msg = "degree=True needs scaling 'standard' or 'none', got 'cosine'"
+            raise ValueError(msg)
+
+    @property
+    def has_degree(self) -> bool:
+        """True if log(1 + degree) is a column."""
+        return self.scaling != "cosine" if self.degree is None else self.degree
+
+
+def hop_features(
+    features: FeaturesLike | None,
+    adjacency: scipy.sparse.csr_array,
+    settings: HopSettings = HopSettings(),
+    *,
+    max_bytes: int | None = None,
+) -> Float[np.ndarray, "n h"] | scipy.sparse.csr_array:
+    """Return Z = [X, P X, ..., P^L X], scaled.
+
+    With the standard and the cosine scaling, squared distances between rows are of
+    order one for every L and d: one range of γ serves all graphs.
+
+    Args:
+        features: X, dense or scipy sparse (n, d); None for the degrees alone.
+        adjacency: W from ``graph.raw_adjacency``.
+        settings: number of hops, P and scaling.
+        max_bytes: limit of the memory in use; that of the machine by default.
+
+    Returns:
+        Z in the floating type of X. Sparse X stay sparse unless the scaling is
+        "standard".
+
+    Raises:
+        ValueError: neither features nor degrees, another number of rows than nodes,
+            features that are not a finite matrix, or a Z that does not fit in memory.
+        TypeError: features that are not real numbers.
+
+    Example:
+        >>> W = graph.raw_adjacency(np.array([[0, 1], [1, 2]]))
+        >>> settings = HopSettings(num_hops=1, scaling="none", degree=False)
+        >>> hop_features(np.array([[1.0], [2.0], [5.0]]), W, settings).tolist()
+        [[1.0, 2.0], [2.0, 3.0], [5.0, 2.0]]
+    """
+    x = _columns(features, adjacency, settings)
+    keep_sparse = scipy.sparse.issparse(x) and settings.scaling != "standard"
+    if not keep_sparse:
+        memory.check(
+            f"hop features of {x.shape[0]:,} nodes",
+            hop_bytes(*x.shape, num_hops=settings.num_hops, itemsize=x.dtype.itemsize),
+            memory.room(max_bytes),
+            "take fewer hops or features",
+        )
+        x = x.toarray() if scipy.sparse.issparse(x) else x
+    P = graph.normalize(
+        adjacency,
+        normalization=settings.normalization,
+        self_loops=settings.self_loops,
+    )
+    blocks = _hops(P, x, settings.num_hops)
+    if keep_sparse:
+        scaled = [_scale_rows(block, settings) for block in blocks]
+        return scipy.sparse.csr_array(scipy.sparse.hstack(scaled), dtype=x.dtype)
+    width = x.shape[1]
+    z = np.empty((x.shape[0], (settings.num_hops + 1) * width), x.dtype)
+    num_varying = 0
+    for number, block in enumerate(blocks):
+        if settings.scaling == "standard":
+            block, varies = _standardize(block)
+            num_varying += int(varies.sum())
+        else:
+            block = _scale_rows(block, settings)
+        z[:, number * width : (number + 1) * width] = block
+    if settings.scaling == "standard":
+        z /= np.sqrt(max(1, num_varying)).astype(z.dtype)
+    return z
+
+
+def hop_bytes(
+    num_nodes: int, num_features: int, *, num_hops: int, itemsize: int
+) -> int:
+    """Return the peak of dense hop features: Z, and four blocks in float64."""
+    block = num_nodes * num_features
+    return block * (itemsize * (num_hops + 1) + 4 * 8)
+
+
+def _columns(
+    features: FeaturesLike | None,
+    adjacency: scipy.sparse.csr_array,
+    settings: HopSettings,
+) -> Any:
+    """Return X, with the column of degrees.
+
+    Raises:
+        ValueError: neither features nor degrees, or another number of rows than nodes.
+    """
+    num_nodes = adjacency.shape[0]
+    if features is None and not settings.has_degree:
+        msg = "hop features need features, or degree=True for the degrees alone"
+        raise ValueError(msg)
+    x = None if features is None else as_float(validate(features))
+    if x is not None:
+        checks.rows("features", x, num_nodes)
+    if not settings.has_degree:
+        return x
+    degrees = np.asarray(abs(adjacency).sum(axis=1), np.float64).reshape(-1, 1)
+    if x is None:
+        return as_float(np.log1p(degrees))
+    column = np.log1p(degrees).astype(x.dtype)
+    if scipy.sparse.issparse(x):
+        return scipy.sparse.csr_array(scipy.sparse.hstack([x, column]))
+    return np.hstack([x, column])
+
+
+def _hops(P: scipy.sparse.csr_array, x: Any, num_hops: int) -> Iterator[Any]:
+    """Yield P^l X for l = 0 to L, in float64."""
+    block = x.astype(np.float64)
+    yield block
+    for _ in range(num_hops):
+        block = P @ block
+        yield block
+
+
+def _standardize(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns with mean 0 and deviation 1; zeros where they are constant."""
+    centered = block - block.mean(axis=0)
+    deviation = centered.std(axis=0)
+    varies = deviation > _ROUND_OFF * np.abs(block).max(axis=0, initial=0)
+    return np.where(varies, centered / np.where(varies, deviation, 1), 0), varies
+
+
+def _scale_rows(block: Any, settings: HopSettings) -> Any:
+    """Return the rows with length (L + 1)^-1/2, or as they are without scaling."""
+    if settings.scaling == "none":
+        return block
+    square = block.multiply(block) if scipy.sparse.issparse(block) else block**2
+    lengths = np.sqrt(np.asarray(square.sum(axis=1)).reshape(-1, 1))
+    scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    scale /= np.sqrt(settings.num_hops + 1)
+    if scipy.sparse.issparse(block):
+        return scipy.sparse.csr_array(block.multiply(scale))
+    return block * scale
