@@ -1,0 +1,109 @@
+"""Weights of kernels, held against a search over all of them."""
+
+import itertools
+
+import numpy as np
+import pytest
+from generators import unchecked
+
+from gnnrp.kernels import alignment
+from gnnrp.kernels.combination import RULES, combine
+
+LABELS = np.repeat([0, 1, 2], [9, 7, 5])
+TARGETS = np.eye(3)[LABELS]
+
+
+def kernels(seed=0, num=3):
+    """Return kernels of which each knows something of the labels."""
+    rng = np.random.default_rng(seed)
+    factors = [
+        np.c_[TARGETS @ rng.normal(size=(3, 2)), noise * rng.normal(size=(21, 4))]
+        for noise in np.linspace(0.2, 1.2, num)
+    ]
+    return [phi @ phi.T for phi in factors]
+
+
+def centered(first, second):
+    return float(alignment.alignment(first, second, centered=True))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_alignments_are_those_of_the_kernels_and_their_sum(rule):
+    given = kernels()
+    found = combine(given, TARGETS, rule=rule)
+    ideal = TARGETS @ TARGETS.T
+    expected = [centered(K, ideal) for K in given]
+    np.testing.assert_allclose(found.alignments, expected, rtol=1e-12)
+    pairs = [[centered(K, L) for K in given] for L in given]
+    np.testing.assert_allclose(found.overlaps, pairs, rtol=1e-12)
+    total = sum(mu * K for mu, K in zip(found.weights, given, strict=True))
+    assert found.alignment == pytest.approx(centered(total, ideal), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_joint_rule_finds_the_best_weights(seed):
+    given = kernels(seed)
+    ideal = TARGETS @ TARGETS.T
+    found = combine(given, TARGETS)
+    steps = np.linspace(0, 1, 21)
+    norms = [np.sqrt(np.vdot(K, K)) for K in given]
+    for parts in itertools.product(steps, repeat=3):
+        if any(parts):
+            S = sum(v * K / m for v, K, m in zip(parts, given, norms, strict=True))
+            assert centered(S, ideal) <= found.alignment + 1e-12
+    assert found.alignment >= combine(given, TARGETS, rule="independent").alignment
+
+
+def test_independent_weights_are_alignments_over_norms():
+    given = kernels()
+    found = combine(given, TARGETS, rule="independent")
+    H = np.eye(21) - 1 / 21
+    norms = [np.linalg.norm(H @ K @ H) for K in given]
+    expected = found.alignments / norms
+    ratio = found.weights / expected
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
+
+
+def test_scaling_a_kernel_changes_its_weight_alone():
+    given = kernels()
+    found = combine(given, TARGETS)
+    scaled = combine([1000 * given[0], *given[1:]], TARGETS)
+    np.testing.assert_allclose(scaled.weights * [1000, 1, 1], found.weights, rtol=1e-9)
+
+
+def test_kernels_that_repeat_each_other_share_one_weight():
+    K = kernels()[0]
+    alone = combine([K], TARGETS)
+    twice = combine([K, 2 * K], TARGETS)
+    assert twice.weights @ [1, 2] == pytest.approx(alone.weights[0], rel=1e-9)
+    assert twice.alignment == pytest.approx(alone.alignment, rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_kernel_against_the_labels_has_no_weight(rule):
+    K = kernels()[0]
+    found = combine([K, -K], TARGETS, rule=rule)
+    assert found.weights[0] > 0
+    assert found.weights[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: combine([], TARGETS), ["kernels", "at least one"]),
+        (lambda: combine(kernels(), TARGETS, rule="best"), ["rule", "joint"]),
+        (lambda: unchecked(combine, [np.eye(20)], TARGETS), [r"kernels\[0\]", "21"]),
+        (
+            lambda: unchecked(combine, [np.eye(21)[:4]], TARGETS),
+            [r"kernels\[0\]", "square"],
+        ),
+        (lambda: combine([np.eye(21) * np.nan], TARGETS), [r"kernels\[0\]", "finite"]),
+        (lambda: combine([np.ones((21, 21))], TARGETS), [r"kernels\[0\]", "centered"]),
+        (lambda: combine([np.eye(21)], np.ones((21, 1))), ["targets", "centered"]),
+        (lambda: combine([-kernels()[0]], TARGETS), ["no kernel aligns", "-"]),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(call, words):
+    with pytest.raises(ValueError, match=words[0]) as error:
+        call()
+    assert all(word in str(error.value) for word in words[1:]), error.value
