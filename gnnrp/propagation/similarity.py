@@ -117,6 +117,38 @@ class Sandwich:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
+class Sum:
+    """V -> Σ_i μ_i S_i V of any maps, such as A^2 and a kernel of hop features.
+
+    Symmetric if all S_i are; PSD if they are and μ >= 0. The weights can come from
+    ``kernels.combination``.
+    """
+
+    parts: tuple[LinearMap, ...]
+    weights: Float[Any, " k"]
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return Σ_i μ_i S_i V.
+
+        Raises:
+            ValueError: there is not one weight for each part, or there are none.
+            TypeError: a part is not a linear map.
+        """
+        if len(self.parts) != len(self.weights) or not self.parts:
+            msg = (
+                "similarity.Sum must have one weight for each part, got "
+                f"{len(self.weights)} for {len(self.parts)} parts"
+            )
+            raise ValueError(msg)
+        total = jnp.zeros_like(v)
+        for number, part in enumerate(self.parts):
+            checks.linear_map(f"parts[{number}]", part)
+            total += jnp.asarray(self.weights[number], v.dtype) * part(v)
+        return total
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
 class Dense:
     """V -> M V for a dense matrix, such as a kernel or an NTK."""
 

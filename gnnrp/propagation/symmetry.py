@@ -46,8 +46,8 @@ def find_asymmetry(
 def stored_symmetry(similarity: LinearMap, eps: float) -> bool | None:
     """Return whether the stored entries make S symmetric; None if there are none.
 
-    Walks and restarts are as symmetric as their adjacency, a sandwich as both of its
-    parts. Other maps may state it in an attribute ``is_symmetric``.
+    Walks and restarts are as symmetric as their adjacency, sandwiches and sums as all
+    of their parts. Other maps may state it in an attribute ``is_symmetric``.
     """
     if isinstance(similarity, sparse.Matrix):
         return _sparse_is_symmetric(sparse.to_csr(similarity), eps)
@@ -57,8 +57,10 @@ def stored_symmetry(similarity: LinearMap, eps: float) -> bool | None:
         is_restart = isinstance(similarity, maps.Restart)
         num_hops = similarity.num_iterations if is_restart else similarity.power
         return num_hops == 0 or stored_symmetry(similarity.adjacency, eps)
-    if isinstance(similarity, maps.Sandwich):
-        parts = [stored_symmetry(x, eps) for x in (similarity.outer, similarity.inner)]
+    if isinstance(similarity, maps.Sandwich | maps.Sum):
+        is_sum = isinstance(similarity, maps.Sum)
+        of = similarity.parts if is_sum else (similarity.outer, similarity.inner)
+        parts = [stored_symmetry(part, eps) for part in of]
         return False if False in parts else None if None in parts else True
     stated = getattr(similarity, "is_symmetric", None)
     return stated if isinstance(stated, bool) else None  # it may be a method

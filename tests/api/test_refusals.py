@@ -267,6 +267,13 @@ ROWS = [
     (lambda: run(lambda v: np.asarray(v)), TypeError, ["jax.numpy", "pure_callback"]),
     (lambda: run(similarity.Dense(jnp.eye(5))), ValueError, ["5 rows", "(12, 3)"]),
     (lambda: run(similarity.Dense(jnp.ones((N, 5)))), ValueError, ["square matrix"]),
+    (
+        lambda: run(similarity.Sum((similarity.Power(M, 1),), jnp.ones(2))),
+        ValueError,
+        ["one weight for each part", "2 for 1"],
+    ),
+    (lambda: run(similarity.Sum((), jnp.ones(0))), ValueError, ["0 for 0 parts"]),
+    (lambda: run(similarity.Sum((3,), jnp.ones(1))), TypeError, ["parts[0]"]),
     (lambda: run(similarity.Sandwich(S, None)), TypeError, ["inner " + MAP]),
     (lambda: similarity.Power(M, -1), ValueError, ["power", "-1"]),
     (lambda: similarity.LazyWalk(M, 2, np.nan)(Y), ValueError, ["alpha", "nan"]),

@@ -200,6 +200,14 @@ SIMILARITIES: dict[str, Case] = {
         lambda w: _lazy(w.A, 2, 0.5) @ w.features @ w.features.T @ _lazy(w.A, 2, 0.5),
         psd=True,
     ),
+    "sum": Case(
+        lambda w: similarity.Sum(
+            (similarity.Power(w.matrix, 2), similarity.Dense(jnp.asarray(w.kernel))),
+            np.array([0.5, 2.0]),
+        ),
+        lambda w: 0.5 * _hops(w.A, 2) + 2 * w.kernel,
+        psd=True,
+    ),
     "power of a row-normalized adjacency": Case(
         lambda w: similarity.Power(w.by_rows, 2),
         lambda w: _hops(w.A_by_rows, 2),
