@@ -3,9 +3,12 @@
     K = Σ_i μ_i K_i, μ >= 0
 
 The paper's thesis is that learning goes well where the kernel aligns with the labels. A
-combination chooses the weights for which it does, on the training nodes alone.
+combination chooses the weights for which it does, on the training nodes alone. By
+default it compares different nodes only: the diagonal aligns with the labels whatever
+the kernel knows of them, and dominates the kernel of a few nodes that are far apart.
 
-Source: Cortes, Mohri and Rostamizadeh 2012, JMLR 13, Sec. 4; not in the paper.
+Source: Cortes, Mohri and Rostamizadeh 2012 (JMLR 13), who keep the diagonal; not in the
+paper.
 """
 
 from collections.abc import Sequence
@@ -21,7 +24,7 @@ RULES = ("independent", "joint")
 
 
 class Combination(NamedTuple):
-    """Weights of kernels, and the centered alignments from which they follow."""
+    """Weights of kernels, and the alignments from which they follow."""
 
     weights: Float[np.ndarray, " k"]  # μ
     alignments: Float[np.ndarray, " k"]  # A(K_i, Y Y^T)
@@ -34,18 +37,22 @@ def combine(
     targets: Float[Any, "l c"],
     *,
     rule: str = "joint",
+    diagonal: bool = False,
 ) -> Combination:
     """Return the weights of kernels whose sum aligns with the targets.
 
-    Let ρ_i be the centered alignment of K_i with Y Y^T, and M_ij that of K_i and K_j.
-    The independent rule takes v_i = max(ρ_i, 0). The joint rule maximizes the alignment
-    of the sum: v minimizes v^T M v - 2 v^T ρ over v >= 0. In both, μ_i = v_i / |K_i|
-    with the norm of the centered kernel, scaled so that Σ v_i = 1.
+    The alignment A is the correlation of two kernels over all pairs of different nodes,
+    or that of H K H with H = I - 11^T / l if the diagonal counts. Let ρ_i be that of
+    K_i with Y Y^T, and M_ij that of K_i and K_j. The independent rule takes
+    v_i = max(ρ_i, 0). The joint rule maximizes the alignment of the sum: v minimizes
+    v^T M v - 2 v^T ρ over v >= 0. In both, μ_i = v_i / |K_i| with the norm of the
+    centered kernel, and Σ v_i = 1.
 
     Args:
         kernels: K_i on the l training nodes, symmetric.
         targets: Y of these nodes, one-hot, or a column of ±1.
         rule: "independent" or "joint".
+        diagonal: compare each node with itself too.
 
     Raises:
         ValueError: no kernel, an unknown rule, kernels or targets that are not finite
@@ -53,12 +60,12 @@ def combine(
             class, or no kernel with a positive alignment.
     """
     checks.one_of("rule", rule, RULES)
-    centered = [_unit(f"kernels[{i}]", K) for i, K in enumerate(kernels)]
+    centered = [_unit(f"kernels[{i}]", K, diagonal) for i, K in enumerate(kernels)]
     if not centered:
         msg = "kernels must not be empty; pass at least one matrix"
         raise ValueError(msg)
     Y = np.asarray(targets, np.float64)
-    ideal, _ = _unit("the kernel of the targets", Y @ Y.T)
+    ideal, _ = _unit("the kernel of the targets", Y @ Y.T, diagonal)
     for i, (K, _) in enumerate(centered):
         checks.rows(f"kernels[{i}]", K, len(ideal))
     alignments = np.array([np.vdot(K, ideal) for K, _ in centered])
@@ -95,21 +102,26 @@ def _joint(overlaps: np.ndarray, alignments: np.ndarray) -> np.ndarray:
     return scipy.optimize.nnls(left, vectors[:, used].T @ alignments / root[:, 0])[0]
 
 
-def _unit(name: str, kernel: Any) -> tuple[np.ndarray, float]:
-    """Return H K H over its norm, and the norm.
+def _unit(name: str, kernel: Any, diagonal: bool) -> tuple[np.ndarray, float]:
+    """Return the centered kernel over its norm, and the norm.
 
     Raises:
-        ValueError: K is not square, not finite, or zero when centered.
+        ValueError: K is not square, not finite, or constant.
     """
-    K = np.asarray(kernel, np.float64)
+    K = np.array(kernel, np.float64)
     checks.square(name, K)
     if not np.isfinite(K).all():
         msg = f"{name} must be finite, and holds NaN or infinity"
         raise ValueError(msg)
-    rows = K.mean(axis=0)
-    centered = K - rows[None, :] - rows[:, None] + rows.mean()
-    norm = float(np.linalg.norm(centered))
-    if norm <= len(K) * np.finfo(np.float64).eps * np.abs(K).max(initial=0):
-        msg = f"{name} is zero when centered, so it has no alignment; leave it out"
+    size, largest = len(K), np.abs(K).max(initial=0)
+    if diagonal:
+        rows = K.mean(axis=0)
+        K += rows.mean() - rows[None, :] - rows[:, None]
+    else:
+        K -= (K.sum() - K.trace()) / max(1, size * (size - 1))
+        np.fill_diagonal(K, 0)
+    norm = float(np.linalg.norm(K))
+    if norm <= size * np.finfo(np.float64).eps * largest:
+        msg = f"{name} is constant, so it has no alignment; leave it out"
         raise ValueError(msg)
-    return centered / norm, norm
+    return K / norm, norm

@@ -1,5 +1,6 @@
 """Weights of kernels, held against a search over all of them."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -23,39 +24,56 @@ def kernels(seed=0, num=3):
     return [phi @ phi.T for phi in factors]
 
 
-def centered(first, second):
-    return float(alignment.alignment(first, second, centered=True))
+def centered(first, second, *, diagonal=True):
+    """Return the alignment, or the correlation over pairs of different nodes."""
+    if diagonal:
+        return float(alignment.alignment(first, second, centered=True))
+    pairs = ~np.eye(len(first), dtype=bool)
+    return float(np.corrcoef(first[pairs], second[pairs])[0, 1])
 
 
+@pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("rule", RULES)
-def test_alignments_are_those_of_the_kernels_and_their_sum(rule):
+def test_alignments_are_those_of_the_kernels_and_their_sum(rule, diagonal):
     given = kernels()
-    found = combine(given, TARGETS, rule=rule)
+    found = combine(given, TARGETS, rule=rule, diagonal=diagonal)
+    align = functools.partial(centered, diagonal=diagonal)
     ideal = TARGETS @ TARGETS.T
-    expected = [centered(K, ideal) for K in given]
+    expected = [align(K, ideal) for K in given]
     np.testing.assert_allclose(found.alignments, expected, rtol=1e-12)
-    pairs = [[centered(K, L) for K in given] for L in given]
+    pairs = [[align(K, L) for K in given] for L in given]
     np.testing.assert_allclose(found.overlaps, pairs, rtol=1e-12)
     total = sum(mu * K for mu, K in zip(found.weights, given, strict=True))
-    assert found.alignment == pytest.approx(centered(total, ideal), rel=1e-12)
+    assert found.alignment == pytest.approx(align(total, ideal), rel=1e-12)
+
+
+def test_the_diagonal_does_not_make_up_for_a_kernel_that_knows_no_labels():
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(21, 21))
+    blind = 5 * np.eye(21) + noise @ noise.T / 400
+    seeing = 0.1 * TARGETS @ TARGETS.T + np.eye(21) + noise @ noise.T / 400
+    assert combine([blind, seeing], TARGETS).weights[0] == 0
+    fooled = combine([blind, seeing], TARGETS, diagonal=True)
+    assert fooled.alignments[0] > 0.3
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_joint_rule_finds_the_best_weights(seed):
     given = kernels(seed)
     ideal = TARGETS @ TARGETS.T
-    found = combine(given, TARGETS)
+    found = combine(given, TARGETS, diagonal=True)
     rho = np.array([centered(K, ideal) for K in given])
     M = np.array([[centered(K, L) for K in given] for L in given])
     grid = np.array(list(itertools.product(np.linspace(0, 1, 21), repeat=3))[1:])
     best = np.max(grid @ rho / np.sqrt(np.einsum("ij,jk,ik->i", grid, M, grid)))
     assert best - 1e-12 <= found.alignment <= best + 1e-3
-    assert found.alignment >= combine(given, TARGETS, rule="independent").alignment
+    other = combine(given, TARGETS, rule="independent", diagonal=True)
+    assert found.alignment >= other.alignment
 
 
 def test_independent_weights_are_alignments_over_norms():
     given = kernels()
-    found = combine(given, TARGETS, rule="independent")
+    found = combine(given, TARGETS, rule="independent", diagonal=True)
     H = np.eye(21) - 1 / 21
     norms = [np.linalg.norm(H @ K @ H) for K in given]
     expected = found.alignments / norms
@@ -97,8 +115,8 @@ def test_a_kernel_against_the_labels_has_no_weight(rule):
             [r"kernels\[0\]", "square"],
         ),
         (lambda: combine([np.eye(21) * np.nan], TARGETS), [r"kernels\[0\]", "finite"]),
-        (lambda: combine([np.ones((21, 21))], TARGETS), [r"kernels\[0\]", "centered"]),
-        (lambda: combine([np.eye(21)], np.ones((21, 1))), ["targets", "centered"]),
+        (lambda: combine([np.ones((21, 21))], TARGETS), [r"kernels\[0\]", "constant"]),
+        (lambda: combine([np.eye(21)], np.ones((21, 1))), ["targets", "constant"]),
         (lambda: combine([-kernels()[0]], TARGETS), ["no kernel aligns", "-"]),
     ],
 )
