@@ -109,14 +109,17 @@ def test_a_kernel_against_the_labels_has_no_weight(rule):
     [
         (lambda: combine([], TARGETS), ["kernels", "at least one"]),
         (lambda: combine(kernels(), TARGETS, rule="best"), ["rule", "joint"]),
-        (lambda: unchecked(combine, [np.eye(20)], TARGETS), [r"kernels\[0\]", "21"]),
+        (
+            lambda: unchecked(combine, [kernels()[0][1:, 1:]], TARGETS),
+            [r"kernels\[0\]", "21"],
+        ),
         (
             lambda: unchecked(combine, [np.eye(21)[:4]], TARGETS),
             [r"kernels\[0\]", "square"],
         ),
         (lambda: combine([np.eye(21) * np.nan], TARGETS), [r"kernels\[0\]", "finite"]),
         (lambda: combine([np.ones((21, 21))], TARGETS), [r"kernels\[0\]", "constant"]),
-        (lambda: combine([np.eye(21)], np.ones((21, 1))), ["targets", "constant"]),
+        (lambda: combine([kernels()[0]], np.ones((21, 1))), ["targets", "constant"]),
         (lambda: combine([-kernels()[0]], TARGETS), ["no kernel aligns", "-"]),
     ],
 )

@@ -36,7 +36,8 @@ __all__ = [
     "diagonal",
     "gamma_from_bandwidth",
     "gaussian",
-from gnnrp.kernels.features.hops import HopSettings, hop_bytes, hop_features
+    "hop_bytes",
+    "hop_features",
     "laplacian",
     "linear",
     "matrix",
