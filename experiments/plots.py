@@ -1,9 +1,13 @@
 """Figures of the experiments alone; those of the commands are in ``gnnrp.plotting``."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 
@@ -94,4 +98,88 @@ def convergence(
     axes.set_xlabel("width m")
     axes.set_ylabel("relative error")
     axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def evolution_over_seeds(record: dict[str, Any]) -> Figure:
+    """Draw alignments and test accuracy in training, over seeds.
+
+    Medians over seeds are thick, a color for each graph; on the first and the last
+    graph, quartiles are dotted and every seed is a thin line. Crosses are published
+    values. The dashed line is A(A^4, Θ*).
+
+    Args:
+        record: of a dataset of figure 3.
+    """
+    curves = {"kernel_graph": "A(Θ$_t$, A$^4$)"}
+    if record["synthetic"]:
+        curves["kernel_first"] = "A(Θ$_t$, A$^4$ of the homophilic edges)"
+    curves |= {"kernel_labels": "A(Θ$_t$, Θ*)", "test": "test accuracy"}
+    figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(curves))
+    shades = colormaps["cividis"]
+    for axes, (name, label) in zip(panels, curves.items(), strict=True):
+        steps, curve = record["steps"], record["curves"][name]
+        for graph, median in zip(record["graphs"], curve["median"], strict=True):
+            color = shades(1 - graph["kept"])
+            axes.plot(steps, median, color=color, linewidth=2.5)
+        for end, color in (("first", shades(0.0)), ("last", shades(1.0))):
+            seeds(axes, steps, np.array(curve[end]), color)
+        for each in record["published"].values():
+            points = each.get(name, {})
+            at = [int(step) for step in points]  # strings in a record read from a file
+            axes.plot(at, list(points.values()), "x", color="C3", ms=8)
+        if name == "kernel_labels":
+            axes.axhline(record["target_labels"], color="0.3", linestyle="--")
+        axes.set_ylabel(label)
+        axes.set_xlabel("step t")
+    share = f"share of {'homophilic edges' if record['synthetic'] else 'edges kept'}"
+    scale = ScalarMappable(Normalize(0, 1), shades.reversed())
+    figure.colorbar(scale, ax=panels, label=share)
+    title = f"Tangent kernel of a GCN on {record['dataset']}"
+    figure.suptitle(f"{title}, {record['num_seeds']} seeds")
+    return figure
+
+
+def seeds(axes: Axes, steps: list[int], lines: np.ndarray, color: Any) -> None:
+    """Draw lines (seed, step), thin, and their quartiles, dotted."""
+    axes.plot(steps, lines.T, color=color, linewidth=0.5, alpha=0.7)
+    quartiles = np.nanquantile(lines, (0.25, 0.75), axis=0)
+    axes.plot(steps, quartiles.T, ":", color=color, linewidth=2)
+
+
+def regimes(record: dict[str, Any]) -> Figure:
+    """Draw the cause of the two outcomes on the whole graph, and what removes it.
+
+    The upper row shows the network of the paper: the largest first bias, the share of
+    the kernel along A 1, and the alignment with A^4 without A 1. The lower row shows
+    the alignment with A^4 of each variant. The color of a seed is the share at the end.
+
+    Args:
+        record: of a dataset of figure 3 with variants.
+    """
+    figure = Figure(figsize=(12.6, 6.8), layout="constrained")
+    upper, lower = figure.subplots(2, 3)
+    values = {
+        name: np.array(curve["first"]) for name, curve in record["curves"].items()
+    }
+    panels = {
+        "largest first bias, max |b$_1$|": np.array(record["largest_bias"]),
+        "share of |HΘH|² along A 1": values["share"],
+        "A(Θ$_t$, A$^4$) without A 1": values["rest_graph"],
+    }
+    colors = colormaps["viridis"](values["share"][:, -1])
+    for axes, (label, lines) in zip(upper, panels.items(), strict=True):
+        for line, color in zip(lines, colors, strict=True):
+            axes.plot(record["steps"], line, color=color, linewidth=1)
+        axes.set_title(label, fontsize="medium")
+    for axes, (name, variant) in zip(lower, record["variants"].items(), strict=True):
+        lines = np.array(variant["curves"]["kernel_graph"]["first"])
+        seeds(axes, variant["steps"], lines, "C0")
+        axes.plot(variant["steps"], np.median(lines, axis=0), "C0", linewidth=2.5)
+        axes.set_title(f"A(Θ$_t$, A$^4$), {name}", fontsize="medium")
+        axes.set_xlabel("step t")
+    scale = ScalarMappable(Normalize(0, 1), colormaps["viridis"])
+    figure.colorbar(scale, ax=upper, label="share along A 1 at the end")
+    figure.suptitle(f"Two outcomes on {record['dataset']}, whole graph")
     return figure

@@ -225,3 +225,18 @@ OGB_SPEED = {
     },
 }
 """RP relative to full-batch GNN training, last rows of Table 1."""
+
+FIGURE3: dict[str, dict[str, dict[str, dict[int, float]]]] = {
+    "cora": {
+        "whole graph": {
+            "kernel_graph": {0: 0.04, 2500: 0.008, 50_000: 0.09},
+            "kernel_labels": {50_000: 0.40},
+            "test": {50_000: 0.78},
+        },
+        "thinned by 0.99": {
+            "kernel_graph": {50_000: 0.06},
+            "kernel_labels": {50_000: 0.31},
+        },
+    }
+}
+"""Curves of Figure 3, read off: graph -> measure -> step -> value; one seed each."""

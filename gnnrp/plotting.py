@@ -100,6 +100,8 @@ def _draw_baselines(
 def evolution(record: dict[str, Any]) -> Figure:
     """Draw alignments and test accuracy in training, a line for each graph.
 
+    The dashed line is A(A^{2L}, Θ*) of the first graph.
+
     Args:
         record: see ``studies.ntk.run``.
     """
@@ -118,6 +120,7 @@ def evolution(record: dict[str, Any]) -> Figure:
             line = [unit * row["graphs"][number][name] for row in record["rows"]]
             axes.plot(steps, line, color=color)
         panels[3].plot(g["kept"], g["homophily"], "o", color=color)
+    panels[1].axhline(record["target_labels"], color="0.4", linestyle="--")
     labels = [label for _, label, _ in curves] + ["A(A, Θ*)"]
     for axes, label in zip(panels, labels, strict=True):
         axes.set(xlabel="step t", ylabel=label)

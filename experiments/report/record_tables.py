@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from experiments import published
 from experiments.report.score_tables import Table, empty_table, ogb, score, scores
 
@@ -97,33 +99,141 @@ def curves(record: dict[str, Any]) -> list[Table]:
 
 
 def evolution(record: dict[str, Any]) -> list[Table]:
-    """Return alignments before and after training, and the confirmed findings."""
+    """Return for each dataset the kernels of all seeds, findings and variants."""
     tables = []
     for name, panel in record["result"].items():
         if panel.get("found") == published.ABSENT:
             tables.append(empty_table(name))
             continue
-        first, last = panel["rows"][0]["graphs"], panel["rows"][-1]["graphs"]
-        rows = [
-            [
-                f"{graph['kept']:.2f}",
-                f"{graph['homophily']:.3f}",
-                f"{before['kernel_graph']:.3f} to {after['kernel_graph']:.3f}",
-                f"{before['kernel_labels']:.3f} to {after['kernel_labels']:.3f}",
-                f"{100 * after['test']:.1f}",
-            ]
-            for graph, before, after in zip(panel["graphs"], first, last, strict=True)
-        ]
-        share = "homophilic share" if panel["synthetic"] else "share of edges"
-        header = [share, "A(A, Θ*)", "A(Θ, A^2L)", "A(Θ, Θ*)", "test, %"]
-        note = "; ".join(
-            f"{claim}: {'holds' if holds else 'does not hold'}"
-            for claim, holds in panel["claims"].items()
-        )
-        if panel["diverged"] is not None:
-            note = f"Training diverged at step {panel['diverged']}."
-        tables.append(Table(name, header, rows, note))
+        tables += [_kernels(name, panel), _findings(name, panel)]
+        if panel["published"]:
+            tables.append(_published_curves(name, panel))
+        if panel["variants"]:
+            tables.append(_variants(name, panel))
     return tables
+
+
+_MEASURES = {
+    "kernel_graph": "A(Θ, A^4)",
+    "kernel_first": "A(Θ, A^4 of the homophilic edges)",
+    "kernel_labels": "A(Θ, Θ*)",
+    "test": "test",
+}
+
+
+def _kernels(name: str, panel: dict[str, Any]) -> Table:
+    """Return alignments and accuracy on each graph, before and after training."""
+    measures = dict(_MEASURES)
+    if not panel["synthetic"]:
+        del measures["kernel_first"]
+    rows = []
+    for number, graph in enumerate(panel["graphs"]):
+        cells = []
+        for measure in measures:
+            curve = panel["curves"][measure]
+            median, low, high = (
+                np.array(curve[part][number], float)
+                for part in ("median", "smallest", "largest")
+            )
+            before, after = f"{median[0]:.3f}", f"{median[-1]:.3f}"
+            cells.append(f"{before} to {after} ({low[-1]:.3f}, {high[-1]:.3f})")
+        rows.append([f"{graph['kept']:.2f}", f"{graph['homophily']:.3f}", *cells])
+    share = "homophilic share" if panel["synthetic"] else "share of edges"
+    note = (
+        f"{panel['num_seeds']} seeds: median before training to median after "
+        f"{panel['steps'][-1]:,} steps (smallest, largest). A(A^4, Θ*) = "
+        f"{panel['target_labels']:.3f}. Features: {panel['settings']['features']}."
+    )
+    if panel["synthetic"]:
+        note += " The seeds are spread over five draws of graphs and features."
+    return Table(name, [share, "A(A, Θ*)", *measures.values()], rows, note)
+
+
+def _findings(name: str, panel: dict[str, Any]) -> Table:
+    """Return the number of seeds in which each finding of the paper holds."""
+    rows = [
+        [finding, *_verdict(found), *_verdict(panel["findings_without"].get(finding))]
+        for finding, found in panel["findings"].items()
+    ]
+    note = (
+        "A finding compares graphs at the same step, or steps on the same graph. It "
+        "holds in a seed if at least a quarter of all pairs agree, and three times as "
+        "many as disagree. The last columns are about kernels without A 1."
+    )
+    title = f"{name}, findings of the paper"
+    header = ["finding", "seeds", "verdict", "seeds, without A 1", "verdict"]
+    return Table(title, header, rows, note)
+
+
+def _verdict(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return ["-", "-"]
+    return [f"{found['holds']} of {found['seeds']}", found["verdict"]]
+
+
+def _published_curves(name: str, panel: dict[str, Any]) -> Table:
+    """Return the published values and the nearest values of the seeds."""
+    rows, steps = [], np.array(panel["steps"])
+    for graph, measures in panel["published"].items():
+        end = "first" if graph == "whole graph" else "last"
+        for measure, points in measures.items():
+            values = np.array(panel["curves"][measure][end], float)
+            for step, value in points.items():
+                at = int(np.abs(steps - int(step)).argmin())
+                cells = [f"{steps[at]:,}", f"{value:.3f}", _spread(values[:, at])]
+                rows.append([f"{graph}, {_MEASURES[measure]}", *cells])
+    header = ["curve", "step", "paper", "here: median (smallest, largest)"]
+    note = (
+        "Published values are read off the figure. The graph thinned by 0.99 is "
+        "compared with the graph without edges."
+    )
+    return Table(f"{name}, published curves", header, rows, note)
+
+
+def _variants(name: str, panel: dict[str, Any]) -> Table:
+    """Return the share of A 1 and the alignments of variants on the whole graph."""
+    whole = _on_the_whole_graph(panel)
+    without = {
+        "kernel_graph": whole["rest_graph"],
+        "kernel_labels": whole["rest_labels"],
+        "test": whole["test"],
+    }
+    listed = {
+        "network of the paper": (panel, whole),
+        "the same, kernel without A 1": (panel, without),
+    }
+    for title, variant in panel["variants"].items():
+        listed[title] = (variant, _on_the_whole_graph(variant))
+    step = min(variant["steps"][-1] for variant in panel["variants"].values())
+    rows = []
+    for title, (run, values) in listed.items():
+        at = int(np.searchsorted(run["steps"], step))
+        cells = [
+            _spread(values[measure][:, at]) if measure in values else "-"
+            for measure in ("share", "kernel_graph", "kernel_labels", "test")
+        ]
+        bias = _spread(np.array(run["largest_bias"])[:, at])
+        rows.append([title, bias, *cells])
+    header = [
+        "network", "max |b_1|", "share of A 1", "A(Θ, A^4)", "A(Θ, Θ*)", "test",
+    ]  # fmt: skip
+    note = (
+        f"Whole graph, step {step:,}: median (smallest, largest) over seeds. The share "
+        "of A 1 is the part of |HΘH|^2 that is lost if A 1 is projected out."
+    )
+    return Table(f"{name}, variants", header, rows, note)
+
+
+def _on_the_whole_graph(run: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return each measure (seed, step)."""
+    return {
+        name: np.array(curve["first"], float) for name, curve in run["curves"].items()
+    }
+
+
+def _spread(values: np.ndarray) -> str:
+    """Return the median with the smallest and the largest value."""
+    return f"{np.median(values):.3f} ({values.min():.3f}, {values.max():.3f})"
 
 
 def blocks(record: dict[str, Any]) -> list[Table]:

@@ -7,7 +7,7 @@ from gnnrp.runtime.progress import Bar
 from gnnrp.studies.settings import NTKSettings
 
 QUICK = {"num_steps": 2000, "every": 500, "num_graphs": 5}
-_Flags = flags_of(NTKSettings, exclude=("row_normalize", "seed"))
+_Flags = flags_of(NTKSettings, exclude=("seed",))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from gnnrp import graph, sparse
 from gnnrp.datasets import Dataset
-from gnnrp.kernels import homophily
+from gnnrp.kernels import alignment, homophily
 from gnnrp.kernels.ntk import structured
 from gnnrp.models import training
 from gnnrp.propagation import similarity
@@ -98,22 +98,48 @@ def build(
     *,
     family: Family | None,
     hold: bool,
+    normalization: str = "symmetric",
 ) -> list[Graph]:
-    """Return the graphs with the union of their edges, so that all share one trace."""
+    """Return the graphs with the union of their edges, so that all share one trace.
+
+    Args:
+        dataset: of edges and labels.
+        x: inputs.
+        settings: of the thinning and the depth.
+        family: of synthetic graphs, each with its own A^{2L}; thinned graphs of the
+            dataset all have that of the first.
+        hold: store the Gram matrix of each graph's inputs.
+        normalization: of A, see ``graph.normalize``; A^{2L} is that of the symmetric A.
+    """
     shares = [float(share) for share in np.linspace(1, 0, settings.num_graphs)]
     manner, seed, power = settings.manner, settings.seed, 2 * settings.depth
     raw = raw_graphs(dataset, shares, family=family, seed=seed, manner=manner)
     normalized = [graph.normalize(w) for w in raw]
-    matrices = _with_shared_pattern(normalized)
-    target = _power(matrices[0], power)
+    symmetric = matrices = _with_shared_pattern(normalized)
+    if normalization != "symmetric":
+        scaled = [graph.normalize(w, normalization=normalization) for w in raw]
+        matrices = _with_shared_pattern(scaled)
+    target = _power(symmetric[0], power)
     result = []
-    for adjacency, matrix, share in zip(normalized, matrices, shares, strict=True):
+    for adjacency, plain, matrix, share in zip(
+        normalized, symmetric, matrices, shares, strict=True
+    ):
         if family is not None and result:
-            target = _power(matrix, power)
+            target = _power(plain, power)
         level = homophily.level(adjacency, dataset.labels, centered=True)
         gram = _gram(x, matrix) if hold else None
         result.append(Graph(matrix, gram, target, share, float(level)))
     return result
+
+
+def describe(one: Graph) -> dict[str, float]:
+    """Return the plain numbers of a graph for a record."""
+    return {"kept": one.kept, "homophily": round(one.homophily, 6)}
+
+
+def describe_target(one: Graph, ideal: alignment.Factor) -> float:
+    """Return A(A^{2L}, Θ*), centered: the alignment of a perfect copy of the graph."""
+    return round(float(alignment.alignment(one.target, ideal, centered=True)), 6)
 
 
 def raw_graphs(

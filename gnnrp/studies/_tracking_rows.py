@@ -1,4 +1,4 @@
-"""Rows of a tracked kernel: eigenvalues, the paper's findings, checks on resuming."""
+"""Rows of a tracked kernel: eigenvalues, columns, checks on resuming."""
 
 import contextlib
 from typing import Any
@@ -6,13 +6,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse.linalg
 
-from gnnrp.studies._graphs import Graph
 from gnnrp.types import Split
 
 NUM_EIGENVALUES = 3
-MARGIN = 0.01  # least difference of alignments
-HIGH = 0.2  # least alignment that counts as high
-_COLUMNS = ("kernel_graph", "kernel_labels", "test")
 
 
 def largest_eigenvalues(theta: np.ndarray) -> list[float]:
@@ -32,43 +28,12 @@ def largest_eigenvalues(theta: np.ndarray) -> list[float]:
     return [float(f"{x:.6g}") for x in values[::-1]]
 
 
-def claims(
-    rows: list[dict[str, Any]], graphs: list[Graph], *, synthetic: bool, num_test: int
-) -> dict[str, bool]:
-    """Return for each finding of the paper whether it holds in these rows.
-
-    The last row decides, at the graphs with most and with fewest (homophilic) edges.
-    Alignments must differ by ``MARGIN``, accuracies by (4 n)^-1/2, the largest standard
-    error for n test nodes.
-
-    Source: Section 6, "Synthetic Dataset", "Real-World Datasets" and what follows.
-    """
-    first, last = (
-        {name: np.array([g[name] for g in row["graphs"]]) for name in _COLUMNS}
-        for row in (rows[0], rows[-1])
-    )
-    error = (4 * max(1, num_test)) ** -0.5
-
-    def falls(values: np.ndarray, margin: float = MARGIN) -> bool:
-        return bool(values[0] - values[-1] > margin)
-
-    rise = last["kernel_labels"].mean() - first["kernel_labels"].mean()
-    result = {"training raises kernel-target alignment": bool(rise > MARGIN)}
-    levels = np.array([g.homophily for g in graphs])
-    if synthetic:
-        near = last["kernel_graph"]
-        stays = near.min() > max(near.max() / 2, HIGH) and falls(levels)
-        return result | {
-            "kernel-graph alignment stays high while homophily falls": bool(stays),
-            "kernel-target alignment falls with it": falls(last["kernel_labels"]),
-            "test accuracy falls with it": falls(last["test"], error),
-        }
-    sign, word = (1, "better") if levels[0] > levels[-1] else (-1, "worse")
-    labels, test = sign * last["kernel_labels"], sign * last["test"]
-    return result | {
-        "less graph, lower kernel-graph alignment": falls(last["kernel_graph"]),
-        f"more graph, {word} kernel-target alignment": falls(labels),
-        f"more graph, {word} test accuracy": falls(test, error),
+def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the alignments and accuracies of the rows, each (step, graph)."""
+    names = ("kernel_graph", "kernel_labels", "test")
+    return {
+        name: np.array([[g[name] for g in row["graphs"]] for row in rows])
+        for name in names
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import scipy.sparse
 
 from gnnrp import datasets, metrics, sparse
@@ -18,18 +19,21 @@ from gnnrp.kernels.ntk import structured
 from gnnrp.models import gnn, objectives, training
 from gnnrp.runtime import checkpoints, checks, fingerprint
 from gnnrp.runtime.options import Options
-from gnnrp.studies import _graphs, _tracking_rows, records
+from gnnrp.studies import _graphs, _tracking_rows, findings, records
 from gnnrp.studies.settings import NTKSettings
 
 DENSE = 0.2  # share of nonzero features from which dense products are faster
+NORMALIZED = frozenset({"cora", "citeseer", "pubmed", "cs", "physics"})
+"""Datasets whose rows of features the authors' code normalizes."""
 
 
 PAPER: dict[str, NTKSettings] = {
-    "cora": NTKSettings(),
+    "cora": NTKSettings(features="normalized"),
     "texas": NTKSettings(3e-4, 20_000),
     "sbm": NTKSettings(5e-5, 20_000),
 }
-"""App. D.2. Other sets are trained like Cora, the small web graphs like Texas."""
+"""App. D.2, and the features as in the authors' code. Other sets are trained like Cora,
+the small web graphs like Texas."""
 
 
 def settings(name: str) -> NTKSettings:
@@ -39,8 +43,18 @@ def settings(name: str) -> NTKSettings:
         ValueError: unknown name.
     """
     checks.one_of("dataset", name, datasets.names())
-    nearest = "texas" if name in {"cornell", "wisconsin"} else "cora"
-    return PAPER.get(name, PAPER[nearest])
+    nearest = PAPER["texas" if name in {"cornell", "wisconsin"} else "cora"]
+    features = "normalized" if name in NORMALIZED else "raw"
+    return PAPER.get(name, dataclasses.replace(nearest, features=features))
+
+
+def optimizer(settings: NTKSettings) -> optax.GradientTransformation:
+    """Return the optimizer of the settings."""
+    return objectives.sgd(
+        settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
 
 
 def run(
@@ -82,22 +96,23 @@ def run(
     setup = _set_up(dataset, settings, family, options.max_bytes)
     rows, diverged = _track(setup, dataset.name, settings, options)
     synthetic, num_test = family is not None, int(setup.splits["test"].sum())
-    claims = {}  # a diverged run supports none
+    found = {}  # a diverged run supports none
     if diverged is None:
-        claims = _tracking_rows.claims(
-            rows, setup.graphs, synthetic=synthetic, num_test=num_test
+        found = findings.judge(
+            _tracking_rows.columns(rows),
+            [one.homophily for one in setup.graphs],
+            synthetic=synthetic,
+            num_test=num_test,
         )
     return {
         "dataset": dataset.name,
         "method": "ntk",
         "settings": dataclasses.asdict(settings),
         "synthetic": synthetic,
-        "graphs": [
-            {"kept": one.kept, "homophily": round(one.homophily, 6)}
-            for one in setup.graphs
-        ],
+        "graphs": [_graphs.describe(one) for one in setup.graphs],
+        "target_labels": _graphs.describe_target(setup.graphs[0], setup.ideal),
         "rows": rows,
-        "claims": claims,
+        "findings": {name: each.as_dict() for name, each in found.items()},
         "diverged": diverged,
         "seconds": {"run": round(time.perf_counter() - start, 4)},
         **records.provenance(dataset, setup.data.targets.dtype),
@@ -124,6 +139,17 @@ def inputs(dataset: Dataset, *, row_normalize: bool) -> Any:
     return jnp.asarray(x, dtype)
 
 
+def check_single_task(dataset: Dataset) -> None:
+    """Refuse a data set with several tasks per node.
+
+    Raises:
+        ValueError: it has several.
+    """
+    if dataset.labels.ndim != 1:
+        msg = f"{dataset.name} has several tasks a node; tracking needs one label"
+        raise ValueError(msg)
+
+
 class _Setup(NamedTuple):
     rule: training.Rule
     data: training.Data
@@ -139,21 +165,14 @@ def _set_up(
     max_bytes: int | None,
 ) -> _Setup:
     """Prepare network, data and graphs."""
-    if dataset.labels.ndim != 1:
-        msg = f"{dataset.name} has several tasks a node; tracking needs one label"
-        raise ValueError(msg)
+    check_single_task(dataset)
     synthetic = family is not None
-    optimizer = objectives.sgd(
-        settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-    )
     network = gnn.GCN(dataset.num_classes, settings.width, settings.depth)
-    rule = training.Rule(network, optimizer)
+    rule = training.Rule(network, optimizer(settings))
     hold = _graphs.check_memory(
         dataset, rule, settings.num_graphs, max_bytes, synthetic=synthetic
     )
-    x = inputs(dataset, row_normalize=settings.row_normalize)
+    x = inputs(dataset, row_normalize=settings.features == "normalized")
     graphs = _graphs.build(dataset, x, settings, family=family, hold=hold)
     ideal = alignment.label_kernel(dataset.labels, dataset.num_classes)
     splits = {

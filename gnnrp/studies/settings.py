@@ -130,9 +130,7 @@ class NTKSettings:
         depth: L, number of weight matrices, at most 3.
         momentum: momentum of gradient descent.
         weight_decay: of weights, not of biases.
-        row_normalize: scale the rows of the features to sum to 1. The first bias then
-            outweighs them in the kernel, and the paper's findings do not hold on Cora:
-            its figures must use the features as stored.
+        features: normalized (rows scaled to sum to 1) or raw.
         every: number of steps between two evaluations of the kernel.
         num_graphs: number of graphs, from all edges to none, or from homophilic to
             heterophilic ones.
@@ -151,7 +149,7 @@ class NTKSettings:
     depth: int = 2
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    row_normalize: bool = False
+    features: str = "raw"
     every: int = 2000
     num_graphs: int = 11
     manner: str = "directed"
@@ -173,5 +171,6 @@ class NTKSettings:
         checks.count("seed", self.seed, 0)
         checks.count("every", self.every, 1)
         checks.count("num_graphs", self.num_graphs, 2, 1000)
+        checks.one_of("features", self.features, ("raw", "normalized"))
         checks.one_of("manner", self.manner, graph.DROP_MODES)
         checks.one_of("reduce", self.reduce, ("trace", "sum", "pseudo"))

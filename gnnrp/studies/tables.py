@@ -98,10 +98,13 @@ def tracking_table(record: dict[str, Any]) -> str:
             f"{graph['kept']:<10.2f}{graph['homophily']:>10.3f}"
             f"{cells[0]:>22}{cells[1]:>22}{cells[2]:>18}"
         )
-    if record["claims"]:
-        lines += ["", "Findings of the paper, in this run:"]
-    for claim, holds in record["claims"].items():
-        lines.append(f"  {'holds' if holds else 'does NOT hold':15}{claim}")
+    if record["findings"]:
+        title = "Findings of the paper, in this run (agreeing, disagreeing, all pairs):"
+        lines += ["", title]
+    for name, found in record["findings"].items():
+        holds = "holds" if found["holds"] else "does NOT hold"
+        counts = f"{found['agree']}, {found['against']}, {found['pairs']}"
+        lines.append(f"  {holds:15}{name} ({counts})")
     if record["diverged"] is not None:
         last = [row for row in rows if row["step"] <= record["diverged"]][-1]
         largest = last["graphs"][0]["eigenvalues"][:1]

@@ -198,3 +198,55 @@ def test_cells_cannot_break_out_of_a_page(tmp_path):
     assert "<script>" not in page
     assert r"<script>\|x\|</script>" in markdown
     assert r"\textbar{}x\textbar{}" in latex
+
+
+FINDINGS = {  # row of the page -> its names on Cora, Texas and the synthetic graphs
+    "training raises kernel-target alignment": ["training raises kernel-target"] * 3,
+    "less graph, lower kernel-graph alignment": ["less graph, lower"] * 2 + [None],
+    "kernel-graph alignment stays high": [
+        None, None, "kernel-graph alignment (A^2L of each",
+    ],
+    "more graph, better (Cora) or worse (Texas) kernel-target alignment": [
+        "more graph, better kernel", "more graph, worse kernel", None,
+    ],
+    "less homophily, lower kernel-target alignment": [
+        None, None, "less homophily, lower kernel",
+    ],
+    "more graph, better (Cora) or worse (Texas) test accuracy": [
+        "more graph, better test", "more graph, worse test", None,
+    ],
+    "less homophily, lower test accuracy": [None, None, "less homophily, lower test"],
+    "training raises kernel-graph alignment on homophilic graphs, and lowers it on "
+    "heterophilic ones": [
+        *("training raises kernel-graph", "training lowers"),
+        "training raises kernel-graph",
+    ],
+}  # fmt: skip
+
+
+def test_the_findings_of_the_page_are_those_of_the_record():
+    record = json.loads(
+        (results_table.RESULTS / "figure3_ntk_alignment.json").read_text()
+    )["result"]
+    columns = [
+        (record["cora"]["findings"], 0),
+        (record["cora"]["findings_without"], 0),
+        (record["texas"]["findings"], 1),
+        (record["sbm"]["findings"], 2),
+    ]
+
+    def cell(found, start):
+        if start is None:
+            return "-"
+        (each,) = (x for name, x in found.items() if name.startswith(start))
+        return f"{each['holds']} of {each['seeds']}"
+
+    page = (ROOT / "docs" / "finite.md").read_text()
+    for name, starts in FINDINGS.items():
+        cells = [cell(found, starts[number]) for found, number in columns]
+        assert f"| {name} | {' | '.join(cells)} |\n" in page
+    judged = {name for found, _ in columns for name in found}
+    known = tuple({x for starts in FINDINGS.values() for x in starts if x})
+    assert [n for n in judged if not n.startswith(known)] == [
+        n for n in judged if "of the homophilic edges" in n
+    ]

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import published, runner
+from experiments import plots, published, runner
 from experiments.paper import (
     analytic_vs_empirical,
     figure2_rp_curve,
@@ -23,7 +23,10 @@ from experiments.paper import (
 )
 from experiments.report import record_tables
 from gnnrp import datasets
+from gnnrp.datasets import sbm
 from gnnrp.kernels.ntk import empirical
+from gnnrp.studies import presets
+from gnnrp.studies import rp as rp_study
 
 
 @pytest.fixture(autouse=True)
@@ -95,12 +98,116 @@ def test_the_dataset_table_counts_in_three_ways_and_names_what_is_absent(
 
 
 @pytest.mark.slow
-def test_figure_3_draws_every_set_and_tells_its_findings(tmp_path):
+def test_figure_2_starts_at_label_propagation_and_is_read_at_its_best_step(tmp_path):
+    found = quick(figure2_rp_curve, tmp_path)["result"]["sbm"]["found"]
+    lp = found["lp"]
+    for eta, at in found["chosen"].items():
+        val, test = found["val"][eta], found["test"][eta]
+        assert len(val) == len(test) == 10
+        assert at["step"] == 1 + int(np.argmax(val))
+        assert (at["val"], at["test"]) == (max(val), test[at["step"] - 1])
+        # The first step is label propagation times η, which ranks classes equally.
+        assert (val[0], test[0]) == (lp["val"], lp["test"])
+    assert max(found["val"]["1.0"]) > lp["val"]
+    assert (tmp_path / "figure2_rp_curve_sbm.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "stated"),
+    [
+        (table4_homophilic, published.HOMOPHILIC),
+        (table5_heterophilic, published.HETEROPHILIC),
+    ],
+)
+def test_the_tables_of_scores_hold_rp_with_the_published_settings(module, stated):
+    config = runner.shortened(module.Config(quick=True, models=()))
+    found = module.run(config).result["datasets"]["sbm"]["found"]["RP"]
+    record = rp_study.run(datasets.load("sbm"), presets.settings("sbm")).record
+    assert (found["val_mean"], found["test_mean"]) == (
+        record["val_mean"],
+        record["test_mean"],
+    )
+    for name in module.Config().datasets:
+        cell, figure = stated["RP"][name], presets.PUBLISHED[name]
+        assert cell == (figure.test, figure.std or 0)
+
+
+@pytest.mark.slow
+def test_figure_3_draws_every_seed_and_judges_findings_over_seeds(tmp_path):
     found = quick(figure3_ntk_alignment, tmp_path)["result"]["sbm"]
-    assert len(found["claims"]) == 4
+    assert found["steps"] == [0, 250, 500]
+    assert np.shape(found["curves"]["kernel_graph"]["first"]) == (3, 3)
+    assert np.shape(found["curves"]["kernel_graph"]["median"]) == (3, 3)
+    assert {each["seeds"] for each in found["findings"].values()} == {3}
     for kind, magic in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
         file = tmp_path / f"figure3_ntk_alignment_sbm.{kind}"
         assert file.read_bytes().startswith(magic)
+
+
+@pytest.fixture(scope="module")
+def normalized():
+    """Return the record of a small graph whose features are normalized."""
+    sizes = {"num_blocks": 3, "block_size": 20, "train_per_class": 5}
+    data = sbm.generate(num_val=10, num_test=10, **sizes)
+    config = figure3_ntk_alignment.Config(
+        quick=True, num_seeds=2, num_graphs=2, variant_steps=20
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figure3_ntk_alignment, "QUICK", {"num_steps": 40, "every": 20})
+        with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+            return figure3_ntk_alignment.panel(
+                data._replace(name="cora"), config, runner.silent
+            )
+
+
+def test_figure_3_shows_what_the_outcome_on_normalized_features_depends_on(normalized):
+    assert normalized["settings"]["features"] == "normalized"
+    assert normalized["variants"].keys() == figure3_ntk_alignment.VARIANTS.keys()
+    assert normalized["findings"].keys() == normalized["findings_without"].keys()
+    whole = normalized["curves"]["share"]
+    assert np.min(whole["first"]) > 0
+    assert np.max(whole["last"]) == 0
+    variants = normalized["variants"]
+    assert np.max(variants["row-stochastic A"]["curves"]["share"]["first"]) == 0
+    assert np.max(variants["no bias in the first layer"]["largest_bias"]) == 0
+    figure = plots.regimes(normalized)
+    assert len(figure.axes) == 7
+    titles = [axes.get_title() for axes in figure.axes]
+    assert sum(name in title for name in variants for title in titles) == 3
+
+
+def test_figure_3_shows_published_values_and_the_dashed_line(normalized):
+    stored = json.loads(json.dumps(normalized))  # as an interrupted run reads it
+    first, labels, test = plots.evolution_over_seeds(stored).axes[:3]
+    dashed = [line for line in labels.get_lines() if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in dashed] == [normalized["target_labels"]]
+    crosses = [line for line in first.get_lines() if line.get_marker() == "x"]
+    stated = published.FIGURE3["cora"]["whole graph"]["kernel_graph"]
+    assert list(crosses[0].get_xdata()) == list(stated)
+    assert list(crosses[0].get_ydata()) == list(stated.values())
+    thin = [line for line in test.get_lines() if line.get_linewidth() == 0.5]
+    assert len(thin) == 4  # two seeds on the first and the last graph
+
+
+def test_the_report_compares_each_published_point_with_the_seeds(normalized):
+    tables = record_tables.evolution({"result": {"cora": normalized}})
+    titles = [table.title.removeprefix("cora") for table in tables]
+    assert titles == ["", ", findings of the paper", ", published curves", ", variants"]
+    assert len(tables[1].rows) == 5
+    assert len(tables[2].rows) == 7
+    assert len(tables[3].rows) == 5
+    assert all(len(row) == len(table.header) for table in tables for row in table.rows)
+
+
+def test_synthetic_features_are_in_the_order_of_the_blocks():
+    data, family = figure3_ntk_alignment.synthetic(0)
+    np.testing.assert_array_equal(data.features, family(0.3).features)
+    centers = [data.features[data.labels == k].mean(axis=0) for k in range(5)]
+    gaps = np.linalg.norm(np.array(centers)[:, None] - centers, axis=2)
+    assert gaps[~np.eye(5, dtype=bool)].min() > 0.5
+    other, _ = figure3_ntk_alignment.synthetic(1)
+    assert np.abs(other.features - data.features).max() > 1
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from generators import C, N, adjacency, split, targets, unchecked, world
 
 from gnnrp import metrics
-from gnnrp.kernels.ntk import empirical
+from gnnrp.kernels.ntk import empirical, structured
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import exact, residual, similarity
 from gnnrp.runtime.options import Options
@@ -285,6 +285,59 @@ def test_a_linear_gnn_in_training_is_rp_step_by_step():
     for _ in range(25):
         state, rp, f = both(state, rp)
         np.testing.assert_allclose(f, rp.predictions, rtol=1e-10, atol=1e-12)
+
+
+def test_gradient_descent_on_the_squared_loss_sums_over_the_training_nodes():
+    eta, A = 0.05, np.asarray(adjacency(0)(jnp.eye(N)))
+    rule = training.Rule(GCN, optax.sgd(eta * float(TRAIN.sum())), objectives.squared)
+    params = training.init(rule, data(), KEY).params["params"]
+    first, last = (
+        {name: np.array(x) for name, x in params[f"layers_{number}"].items()}
+        for number in (0, 1)
+    )
+    U, rows = A @ np.asarray(X), np.asarray(TRAIN)[:, None]
+    for _ in range(4):
+        Z = U @ first["weights"] + first["bias"]
+        V = A @ np.maximum(Z, 0)
+        error = np.where(rows, V @ last["weights"] + last["bias"] - np.asarray(Y), 0)
+        slope = (A.T @ error @ last["weights"].T) * (Z > 0)
+        for layer, inputs, change in ((first, U, slope), (last, V, error)):
+            layer["weights"] -= eta * inputs.T @ change
+            layer["bias"] -= eta * change.sum(axis=0)
+    found = training.run(rule, data(), KEY, num_steps=4).params["params"]
+    same_up_to_rounding(found, {"layers_0": first, "layers_1": last})
+
+
+def same_up_to_rounding(one, two):
+    for a, b in zip(leaves(one), leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_each_step_moves_the_outputs_along_the_kernel_of_its_weights():
+    network = gnn.GCN(1, 5, 2)
+    learned = training.Data(X, adjacency(0), Y[:, :1], TRAIN)
+    count, errors = float(TRAIN.sum()), []
+    for eta in (2e-3, 1e-3):
+        rule = training.Rule(network, optax.sgd(eta * count), objectives.squared)
+        state = training.init(rule, learned, KEY)
+        for _ in range(3):  # Θ_t, not Θ_0
+            state, _ = training.step(rule, state, learned)
+        f = network.apply(state.params, X, adjacency(0))
+        layers = gnn.layers(network, state.params)
+        theta = structured.gcn(layers, X, adjacency(0), reduce="trace")
+        expected = residual.step(
+            residual.init(learned.targets, f),
+            similarity.Dense(theta),
+            learned.targets,
+            TRAIN[:, None],
+            step_size=eta,
+        ).predictions
+        state, _ = training.step(rule, state, learned)
+        moved = network.apply(state.params, X, adjacency(0)) - f
+        gap = jnp.abs(f + moved - expected).max()
+        errors.append(float(gap / jnp.abs(moved).max()))
+    assert errors[0] < 0.02
+    assert errors[1] / errors[0] == pytest.approx(0.5, abs=0.1)  # of first order
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from gnnrp import cli, datasets, graph, sparse
+from gnnrp import cli, datasets, graph, plotting, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment
 from gnnrp.kernels.ntk import empirical, structured
@@ -22,7 +22,7 @@ from gnnrp.studies import _graphs, _tracking_rows, tables
 from gnnrp.studies import ntk as ntk_study
 
 SMALL = ntk_study.NTKSettings(
-    learning_rate=0.05, num_steps=30, every=10, num_graphs=3, row_normalize=False
+    learning_rate=0.05, num_steps=30, every=10, num_graphs=3, features="raw"
 )
 
 
@@ -112,9 +112,10 @@ def test_a_synthetic_family_is_trained_without_a_graph(data):
         )
     ]
     assert all(same)
-    assert {"kernel-target alignment falls with it", "test accuracy falls with it"} <= (
-        found["claims"].keys()
-    )
+    assert {
+        "less homophily, lower kernel-target alignment",
+        "less homophily, lower test accuracy",
+    } <= found["findings"].keys()
 
 
 def test_graphs_share_one_pattern_and_one_trace(data):
@@ -179,7 +180,7 @@ def test_a_run_goes_on_in_another_process(tmp_path):
 def test_divergence_is_reported(data):
     found = ntk_study.run(data, dataclasses.replace(SMALL, learning_rate=1e200))
     assert found["diverged"] < 10
-    assert found["claims"] == {}
+    assert found["findings"] == {}
     told = tables.tracking_table(found)
     assert f"the loss was not finite at step {found['diverged']}, steps too" in told
     assert "the kernel's largest eigenvalue" in told
@@ -216,58 +217,11 @@ def test_several_tasks_are_refused(data):
         ntk_study.run(several, SMALL)
 
 
-def test_claims_can_fail():
-    def rows(kernel_graph, kernel_labels, test):
-        columns = zip(kernel_graph, kernel_labels, test, strict=True)
-        names = ("kernel_graph", "kernel_labels", "test")
-        return {"graphs": [dict(zip(names, one, strict=True)) for one in columns]}
-
-    def graphs(*levels):
-        return [_graphs.Graph(None, None, None, 0.0, level) for level in levels]
-
-    def judged(last, levels, *, synthetic=False, num_test=1000):
-        start = rows(falling, (0.2, 0.2, 0.2), falling)
-        return _tracking_rows.claims(
-            [start, rows(*last)],
-            graphs(*levels),
-            synthetic=synthetic,
-            num_test=num_test,
-        )
-
-    falling, rising = (0.9, 0.5, 0.1), (0.1, 0.5, 0.9)
-    found = judged((falling, falling, rising), falling)
-    assert found == {
-        "training raises kernel-target alignment": True,
-        "less graph, lower kernel-graph alignment": True,
-        "more graph, better kernel-target alignment": True,
-        "more graph, better test accuracy": False,
-    }
-    found = judged((rising, rising, rising), rising)
-    assert found["more graph, worse kernel-target alignment"]
-    assert not found["less graph, lower kernel-graph alignment"]
-    found = judged((falling, falling, falling), falling, synthetic=True)
-    assert not found["kernel-graph alignment stays high while homophily falls"]
-    assert found["test accuracy falls with it"]
-    low = tuple(x / 10 + 0.05 for x in falling)
-    found = judged((low, falling, falling), falling, synthetic=True)
-    assert not found["kernel-graph alignment stays high while homophily falls"]
-
-
-def test_nothing_is_claimed_of_differences_that_chance_makes(data):
-    flat, near = (0.5, 0.5, 0.5), (0.51, 0.505, 0.501)
-    names = ("kernel_graph", "kernel_labels", "test")
-    row = {"graphs": [dict.fromkeys(names, x) for x in near]}
-    start = {"graphs": [dict.fromkeys(names, x) for x in flat]}
-    graphs = [_graphs.Graph(None, None, None, 0.0, level) for level in (0.9, 0.5, 0.1)]
-    for synthetic in (True, False):
-        found = _tracking_rows.claims(
-            [start, row], graphs, synthetic=synthetic, num_test=1000
-        )
-        assert sum(found.values()) == synthetic  # alignment does stay high
+def test_an_untrained_network_supports_no_finding_on_training(data):
     untrained = dataclasses.replace(SMALL, num_steps=1, every=1, learning_rate=1e-9)
-    found = ntk_study.run(data, untrained)["claims"]
-    assert not found["training raises kernel-target alignment"]
-    assert not found["more graph, better test accuracy"]
+    found = ntk_study.run(data, untrained)["findings"]
+    assert not found["training raises kernel-target alignment"]["holds"]
+    assert not found["training raises kernel-graph alignment"]["holds"]
 
 
 def test_a_set_scored_by_roc_auc_is_trained_on_its_labels_all_the_same(data, record):
@@ -334,6 +288,7 @@ def test_a_zero_kernel_has_zero_eigenvalues():
         ({"manner": "both"}, "manner must be one of directed, undirected"),
         ({"reduce": "full"}, "reduce must be one of trace, sum, pseudo"),
         ({"every": 0}, "every must be at least 1, got 0"),
+        ({"features": "row"}, "features must be one of raw, normalized"),
         ({"weight_decay": -1.0}, r"weight_decay must lie in \[0, 1\], got -1.0"),
         ({"width": 0}, "width must be at least 1, got 0"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
@@ -348,6 +303,10 @@ def test_the_paper_has_settings_for_its_three_sets():
     found = [ntk_study.settings(name) for name in ("cora", "texas", "sbm", "wisconsin")]
     assert [s.learning_rate for s in found] == [1e-2, 3e-4, 5e-5, 3e-4]
     assert [s.num_steps for s in found] == [50_000, 20_000, 20_000, 20_000]
+    assert [s.features for s in found] == ["normalized", "raw", "raw", "raw"]
+    others = [ntk_study.settings(name) for name in ("physics", "photo", "tolokers")]
+    assert [s.features for s in others] == ["normalized", "raw", "raw"]
+    assert {s.learning_rate for s in others} == {1e-2}
 
 
 def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, data):
@@ -360,9 +319,29 @@ def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, 
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert cli.main([*line, "--quiet", "--plot", str(plot)]) == 0
     text = capsys.readouterr().out
-    assert "Findings of the paper, in this run:" in text
+    assert "Findings of the paper, in this run (agreeing, disagreeing" in text
+    assert shown["settings"]["features"] == "raw"
+    assert cli.main([*line, "--json", "--quiet", "--features", "normalized"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["settings"]["features"] == "normalized"
+    assert other["rows"][0] != shown["rows"][0]
     assert cli.main(["ntk", "--width", "0"]) == 2
     assert capsys.readouterr().err == "gnnrp: width must be at least 1, got 0\n"
+    assert cli.main(["ntk", "--features", "row"]) == 2
+    error = capsys.readouterr().err
+    assert "features must be one of raw, normalized, got 'row'" in error
+
+
+def test_the_figure_has_the_alignment_of_graph_and_labels_as_a_dashed_line(
+    data, record
+):
+    A = graph.normalize(graph.raw_adjacency(data.edges, data.num_nodes)).toarray()
+    ideal = alignment.label_kernel(data.labels, 3)
+    expected = alignment.alignment(np.linalg.matrix_power(A, 4), ideal, centered=True)
+    assert record["target_labels"] == pytest.approx(float(expected), abs=1e-6)
+    labels = plotting.evolution(record).axes[1]
+    dashed = [line for line in labels.get_lines() if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in dashed] == [record["target_labels"]]
 
 
 def test_inputs_are_sparse_only_where_they_are_thin():
