@@ -5,9 +5,11 @@ between chunks.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +69,7 @@ class Result(NamedTuple):
 class Rule(NamedTuple):
     """Network, optimizer and loss of a step; static."""
 
-    network: MLP
+    network: nn.Module  # one of ``gnn``, or any with __call__(x, matrix)
     optimizer: optax.GradientTransformation
     loss_fn: objectives.LossFn = objectives.cross_entropy
     metric_fn: MetricFn | None = None  # of validation
@@ -77,11 +79,11 @@ class Rule(NamedTuple):
 def peak_bytes(
     rule: Rule, shape: tuple[int, int], *, itemsize: int, num_seeds: int = 1
 ) -> int:
-    """Return the peak bytes of training on inputs of a shape (n, d), without these."""
+    """Return the peak bytes of training a network of ``gnn`` on inputs (n, d)."""
     # A chunk holds its first state, which callers may keep, the next state, the
     # gradient and the update, and the hidden units for the backward pass.
     num_nodes, num_features = shape
-    network = rule.network
+    network: Any = rule.network
     state = state_bytes(rule, num_features, itemsize=itemsize)
     params = _num_params(network, num_features) * itemsize
     columns = 6 * network.num_classes
@@ -93,11 +95,16 @@ def peak_bytes(
 
 def state_bytes(rule: Rule, num_features: int, *, itemsize: int) -> int:
     """Return the bytes of a ``State``: parameters, optimizer and the best so far."""
+    network: Any = rule.network
+    return _num_copies(rule) * _num_params(network, num_features) * itemsize
+
+
+def _num_copies(rule: Rule) -> int:
+    """Return how many arrays of the size of the parameters a ``State`` holds."""
     tiny = {"W": jax.ShapeDtypeStruct((2, 2), jnp.zeros(0).dtype)}
     optimizer = jax.tree.leaves(jax.eval_shape(rule.optimizer.init, tiny))
     num_moments = sum(leaf.shape == (2, 2) for leaf in optimizer)
-    num_copies = 1 + num_moments + (rule.metric_fn is not None)
-    return num_copies * _num_params(rule.network, num_features) * itemsize
+    return 1 + num_moments + (rule.metric_fn is not None)
 
 
 def _num_params(network: MLP, num_features: int) -> int:
@@ -120,11 +127,10 @@ def init(rule: Rule, data: Data, key: Shaped[Array, "..."]) -> State:
 
 def step(rule: Rule, state: State, data: Data) -> tuple[State, Float[Array, ""]]:
     """Take one step on all training nodes; return the state and the loss before it."""
-    inputs = data.x, data.matrix
-    rngs = {"dropout": jax.random.fold_in(state.key, state.t)}
+    key = jax.random.fold_in(state.key, state.t)
 
     def loss(params: Any) -> jax.Array:
-        logits: Any = rule.network.apply(params, *inputs, train=True, rngs=rngs)
+        logits = _train_logits(rule.network, params, data, key)
         return rule.loss_fn(logits, data.targets, data.train)
 
     best = state.best if data.val is None else _update_best(rule, state, data)
@@ -132,6 +138,14 @@ def step(rule: Rule, state: State, data: Data) -> tuple[State, Float[Array, ""]]
     updates, optimizer = rule.optimizer.update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     return State(params, optimizer, state.key, best, state.t + 1), value
+
+
+def _train_logits(network: nn.Module, params: Any, data: Data, key: Any) -> Any:
+    """Return the logits in training mode, if the network has one."""
+    if "train" not in inspect.signature(network.__call__).parameters:
+        return network.apply(params, data.x, data.matrix)
+    rngs = {"dropout": key}
+    return network.apply(params, data.x, data.matrix, train=True, rngs=rngs)
 
 
 def _update_best(rule: Rule, state: State, data: Data) -> Best:
@@ -240,22 +254,59 @@ def _check_arguments(
     is_new = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     num_seeds = len(keys) if keys.ndim == (1 if is_new else 2) else None
     _check_rule_and_data(rule, data, num_seeds)
-    x, _ = parse_inputs(data.x, data.matrix)
-    itemsize = (x.data if isinstance(x, sparse.Matrix) else x).dtype.itemsize
-    network, count = rule.network, num_seeds or 1
+    key = keys if num_seeds is None else keys[0]
+    network: Any = rule.network
+    count = num_seeds or 1
+    what = f"training of {count} network(s)"
+    if isinstance(network, MLP):
+        x, _ = parse_inputs(data.x, data.matrix)
+        itemsize = (x.data if isinstance(x, sparse.Matrix) else x).dtype.itemsize
+        needed = peak_bytes(rule, x.shape, itemsize=itemsize, num_seeds=count)
+        what += f" of width {network.width:,} and depth {network.depth}"
+    else:
+        needed = count * _traced_bytes(rule, data, key) + memory.RUNTIME
     memory.check(
-        f"training of {count} network(s) of width {network.width:,} and depth "
-        f"{network.depth} on {x.shape[0]:,} nodes",
-        peak_bytes(rule, x.shape, itemsize=itemsize, num_seeds=count),
+        f"{what} on {len(data.targets):,} nodes",
+        needed,
         memory.room(options.max_bytes),
         "take a smaller width or depth" + (", or fewer seeds" if count > 1 else ""),
     )
-    _check_network(network, data, keys if num_seeds is None else keys[0])
+    _check_network(network, data, key)
     return num_seeds
 
 
+def _traced_bytes(rule: Rule, data: Data, key: Any) -> int:
+    """Bound the peak of a step of any module, from its traced forward pass.
+
+    The backward pass holds at most all values of the forward pass and their gradients.
+    """
+    params = jax.eval_shape(
+        lambda key: rule.network.init(key, data.x, data.matrix), key
+    )
+    forward = jax.make_jaxpr(
+        lambda params, key: _train_logits(rule.network, params, data, key)
+    )(params, key)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+    copies = 2 * (_num_copies(rule) + 1)  # two states, gradient and update
+    return copies * size + 2 * _value_bytes(forward.jaxpr)
+
+
+def _value_bytes(jaxpr: Any) -> int:
+    """Return the bytes of all arrays that a traced function computes."""
+    total = 0
+    for equation in jaxpr.eqns:
+        inner = [getattr(x, "jaxpr", x) for x in equation.params.values()]
+        inner = [x for x in inner if hasattr(x, "eqns")]
+        total += sum(map(_value_bytes, inner))
+        if not inner:
+            avals = [var.aval for var in equation.outvars]
+            total += sum(x.size * x.dtype.itemsize for x in avals if x.shape)
+    return total
+
+
 def _check_rule_and_data(rule: Rule, data: Data, num_seeds: int | None) -> None:
-    checks.instance("network", rule.network, MLP, "such as gnn.GCN(num_classes)")
+    fix = "such as gnn.GCN(num_classes)"
+    checks.instance("network", rule.network, nn.Module, fix)
     kind = optax.GradientTransformation
     checks.instance("optimizer", rule.optimizer, kind, "such as objectives.sgd(0.1)")
     for name, fn in (("loss_fn", rule.loss_fn), ("metric_fn", rule.metric_fn)):
@@ -297,7 +348,7 @@ def _check_training_targets(loss_fn: Any, targets: np.ndarray, train: Any) -> No
         raise ValueError(msg)
 
 
-def _check_network(network: MLP, data: Data, key: Any) -> None:
+def _check_network(network: nn.Module, data: Data, key: Any) -> None:
     """Check parameters and outputs of the network without compiling it."""
     x, matrix = data.x, data.matrix
     params = jax.eval_shape(lambda key: network.init(key, x, matrix), key)

@@ -1,0 +1,105 @@
+"""The tangent kernel of any network during training, on some of the nodes."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from gnnrp.kernels import alignment
+from gnnrp.kernels.ntk import empirical
+from gnnrp.models import training
+from gnnrp.runtime import checkpoints, checks, tracing
+from gnnrp.runtime.options import Options
+
+
+def track(
+    rule: training.Rule,
+    data: training.Data,
+    key: Shaped[jax.Array, "..."],
+    *,
+    nodes: Int[np.ndarray, " k"],
+    graph_kernel: Float[Any, "k k"],
+    num_steps: int,
+    every: int = 100,
+    reduce: str = "sum",
+    options: Options = Options(),
+) -> list[dict[str, Any]]:
+    """Train a network and compare its kernel Θ_t with graph and labels.
+
+    The network is any flax module with ``__call__(x, matrix)``, or with a keyword
+    ``train`` for dropout; x and matrix are those of ``data``, any pytrees that it
+    reads. Θ is computed by ``kernels.ntk.empirical``, between the given nodes only,
+    since Jacobians of all nodes rarely fit in memory.
+
+    Args:
+        rule: network, optimizer and loss.
+        data: inputs, matrix, one-hot targets and training mask.
+        key: of the weights and of dropout.
+        nodes: the k nodes of the kernel.
+        graph_kernel: the block of these nodes of a power of A, such as A^{2L}.
+        num_steps: steps of training.
+        every: steps between two evaluations.
+        reduce: kernel over classes, see ``empirical.ntk``.
+        options: checkpoints, memory limit and progress, see ``training.run``. The
+            folder also holds ``tracking.jsonl``, a line per evaluation.
+
+    Returns:
+        A row for each evaluation, from step 0: centered alignments of Θ_t with the
+        graph ("kernel_graph") and with the labels ("kernel_labels"), "drift"
+        |Θ_t - Θ_0| / |Θ_0|, and the training loss.
+
+    Raises:
+        ValueError: nodes out of range, a graph kernel of another shape, or arguments
+            that ``training.run`` refuses.
+        TypeError: an argument of another type.
+
+    Source: Section 6, App. D.2, for any network.
+    """
+    checks.instance("data", data, training.Data, "such as Data(x, matrix, y, train)")
+    nodes = checks.node_ids("nodes", nodes, len(data.targets))
+    graph_kernel = jnp.asarray(graph_kernel)
+    checks.shape("graph_kernel", graph_kernel, (len(nodes),) * 2)
+    ideal = alignment.ideal_kernel(data.targets[nodes])
+    folder = options.folder and Path(options.folder)
+    journal = checkpoints.Journal(folder and folder / "tracking.jsonl")
+
+    @tracing.Jit
+    def kernel(params: Any, data: training.Data) -> jax.Array:
+        apply_fn = lambda params, x: rule.network.apply(params, x, data.matrix)  # noqa: E731
+        return empirical.ntk(apply_fn, params, data.x, nodes, reduce=reduce)
+
+    @tracing.Jit
+    def loss(params: Any, data: training.Data) -> jax.Array:
+        logits: Any = rule.network.apply(params, data.x, data.matrix)
+        return rule.loss_fn(logits, data.targets, data.train)
+
+    traced = data._replace(matrix=tracing.as_argument(data.matrix))
+    start = training.init(rule, data, key).params
+    first = kernel(start, traced)
+
+    def evaluate(t: int, params: Any) -> None:
+        theta = kernel(params, traced)
+        values = {
+            "kernel_graph": alignment.alignment(theta, graph_kernel, centered=True),
+            "kernel_labels": alignment.alignment(theta, ideal, centered=True),
+            "drift": jnp.linalg.norm(theta - first) / jnp.linalg.norm(first),
+            "loss": loss(params, traced),
+        }
+        row = {name: round(float(value), 6) for name, value in values.items()}
+        journal.append({"step": t} | row)
+
+    training.run(
+        rule,
+        data,
+        key,
+        num_steps=num_steps,
+        every=every,
+        callback=evaluate,
+        options=dataclasses.replace(options, folder=folder and folder / "checkpoints"),
+        journal=journal,
+    )
+    return journal.rows
