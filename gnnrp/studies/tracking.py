@@ -57,7 +57,7 @@ def track(
             that ``training.run`` refuses.
         TypeError: an argument of another type.
 
-    Source: Section 6, App. D.2, for any network.
+    Source: Section 6, for any network.
     """
     checks.instance("data", data, training.Data, "such as Data(x, matrix, y, train)")
     nodes = checks.node_ids("nodes", nodes, len(data.targets))
