@@ -114,7 +114,7 @@ bench: $(STAMP)
 REPRODUCED ?= reproduced
 EXPERIMENTS := table1_ogb table2_convergence table3_datasets table4_homophilic \
 	table5_heterophilic figure2_rp_curve figure3_ntk_alignment figure4_ntk_blocks \
-	analytic_vs_empirical inductive_pmlp
+	analytic_vs_empirical inductive_pmlp generalization heterophily
 reproduce: $(EXPERIMENTS:%=$(REPRODUCED)/%.json)
 	$(BIN)/python -m experiments.report.documents $(REPRODUCED)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments import published
+from experiments.report import section5_tables
 from experiments.report.score_tables import Table, empty_table, ogb, score, scores
 
 
@@ -312,5 +313,10 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[Table]]]] = {
     "figure4_ntk_blocks": ("Figure 4: blocks of the kernel (App. C.3)", blocks),
     "inductive_pmlp": ("Inductive learning and PMLP (App. C.1)", settings),
     "analytic_vs_empirical": ("Finite and infinite width (Sec. 4)", widths),
+    "generalization": (
+        "Alignment and generalization (Sec. 5)",
+        section5_tables.generalization,
+    ),
+    "heterophily": ("Heterophily and depth (App. C.4)", section5_tables.heterophily),
 }
 """Experiment -> title and function from record to tables, in the paper's order."""

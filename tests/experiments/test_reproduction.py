@@ -14,6 +14,8 @@ from experiments.paper import (
     figure2_rp_curve,
     figure3_ntk_alignment,
     figure4_ntk_blocks,
+    generalization,
+    heterophily,
     inductive_pmlp,
     table1_ogb,
     table2_convergence,
@@ -361,3 +363,68 @@ def test_absent_sets_show_published_figures_and_no_other(monkeypatch):
     found = table4_homophilic.run(config).result["datasets"]["cs"]
     assert found["found"] == published.ABSENT
     assert found["published"]["RP"] == (94.6, 0.0)
+
+
+@pytest.mark.slow
+def test_errors_of_graph_methods_fall_with_alignment_on_the_block_model(tmp_path):
+    found = quick(generalization, tmp_path)["result"]
+    first, last = found["sbm"][0], found["sbm"][-1]
+    for method in ("RP", "GNTK"):
+        assert first["errors"][method] < last["errors"][method]
+        assert (
+            found["correlations"]["sbm"]["alignment"][method]["rank_correlation"]
+            <= -0.8
+        )
+    assert first["alignment"] > last["alignment"]
+    assert first["bound"] < last["bound"]
+
+
+def test_a_relation_needs_the_sign_of_the_theory_and_a_small_p_value():
+    rows = [
+        {"alignment": -i, "errors": {"RP": 2.0 * i, "MLP": 3.0, "GCN": (-1) ** i * i}}
+        for i in range(6)
+    ]
+    for method, holds in (("RP", True), ("MLP", False), ("GCN", False)):
+        found = generalization.relation(rows, "alignment", method, -1)
+        assert found["holds"] is holds
+    assert not generalization.relation(rows, "alignment", "RP", 1)["holds"]
+
+
+@pytest.mark.slow
+def test_negative_edges_help_where_all_edges_are_heterophilic(tmp_path):
+    found = quick(heterophily, tmp_path)["result"]
+    last = found["sbm"][-1]
+    assert last["homophilic"] == 0
+    for value in ("alignment", "RP", "GNTK"):
+        assert last["negative"][value] > last["A"][value]
+
+
+@pytest.mark.parametrize("name", heterophily.MATRICES)
+def test_propagation_matrices_are_those_of_their_definition(name):
+    data = heterophily.sbm.generate(
+        0,
+        block_size=8,
+        num_blocks=3,
+        train_per_class=2,
+        intra_probability=0.3,
+        inter_probability=0.3,
+        num_val=3,
+        num_test=3,
+    )
+    W = np.zeros((24, 24))
+    x = data.features - data.features.mean(axis=0)
+    for i, j in data.edges.T:
+        cosine = x[i] @ x[j] / np.linalg.norm(x[i]) / np.linalg.norm(x[j])
+        weight = {"A": 1, "none": 0, "negative": -1, "similarity": cosine}[name]
+        W[i, j] = W[j, i] = weight
+    W += np.eye(24)
+    root = np.sqrt(np.abs(W).sum(axis=1))
+    expected = W / root[:, None] / root
+    found = np.asarray(heterophily.propagation_matrix(data, name)(jax.numpy.eye(24)))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_the_largest_eigenvalue_of_a_rank_one_kernel_has_all_of_its_norm():
+    u = np.linspace(-1, 1, 9)
+    assert heterophily.rank_one_share(np.outer(u, u)) == pytest.approx(1)
+    assert heterophily.rank_one_share(np.eye(9)) == pytest.approx(8**-0.5)
