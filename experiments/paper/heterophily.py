@@ -114,7 +114,7 @@ def propagation_matrix(data: datasets.Dataset, name: str) -> sparse.Matrix:
         cosines = np.einsum("ij,ij->i", x[coo.row], x[coo.col])
         W = scipy.sparse.csr_array((cosines, (coo.row, coo.col)), shape=W.shape)
         W.eliminate_zeros()
-    return sparse.prepare(graph.to_bcoo(graph.normalize(W)))
+    return sparse.prepare(graph.normalize(W))
 
 
 def compare(data: datasets.Dataset, config: Config) -> dict[str, Any]:
