@@ -96,7 +96,11 @@ def row(data: datasets.Dataset, config: Config) -> dict[str, Any]:
         alignment.label_kernel(data.labels, data.num_classes),
         centered=True,
     )
-    scores = {"RP": rp_study.run(data, presets.RPSettings(1.0, config.power)).record}
+    scores = {
+        "RP": rp_study.run(
+            data, presets.RPSettings(1.0, config.power, num_steps=1000)
+        ).record
+    }
     scores["GNTK"] = infinitely_wide(data, matrix, config.depth)
     num_networks = max(config.num_seeds, len(data.splits.train))
     learned = trained.subject(
