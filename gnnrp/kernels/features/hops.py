@@ -1,4 +1,4 @@
-"""Hop features: the features of a node beside the averages over its neighborhoods.
+"""Hop features: the features of a node and the averages over its neighborhoods.
 
 A kernel of hop features compares nodes by what surrounds them. Unlike A^K, it does not
 presuppose that neighbors are alike.
@@ -77,7 +77,7 @@ def hop_features(
     """Return Z = [X, P X, ..., P^L X], scaled.
 
     With the standard and the cosine scaling, squared distances between rows are of
-    order one for every L and d: one range of γ serves all graphs.
+    order one for every L and d: one range of γ suits all graphs.
 
     Args:
         features: X, dense or scipy sparse (n, d); None for the degrees alone.
