@@ -1,7 +1,7 @@
 """Figures of the experiments alone; those of the commands are in ``gnnrp.plotting``."""
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -9,6 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+
+
+class Line(NamedTuple):
+    """A curve with standard deviations; None: without bars, dashed."""
+
+    x: list[float]
+    mean: list[float]
+    std: list[float] | None = None
 
 
 def bars_with_floor(
@@ -83,21 +91,59 @@ def over_counts(panels: dict[str, dict[str, dict[int, float]]], label: str) -> F
     return figure
 
 
-def convergence(
-    widths: list[int], errors: dict[str, list[float]], slopes: dict[str, float | None]
+def with_bars(
+    panels: dict[str, dict[str, Line]],
+    *,
+    x_label: str,
+    y_label: str,
+    columns: int,
+    x_scale: str = "log",
+    y_scale: str = "log",
+    guide: float | None = None,
 ) -> Figure:
-    """Draw relative errors against the width of networks, and width^-1/2."""
-    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    for name, line in errors.items():
-        fit = "" if slopes[name] is None else f", width^{slopes[name]:.2f}"
-        axes.loglog(widths, line, "o-", base=2, label=name + fit)
-    first = max(line[0] for line in errors.values())
-    guide = [1.5 * first * (width / widths[0]) ** -0.5 for width in widths]
-    axes.loglog(widths, guide, "--", base=2, color="0.5", label="width^-0.50")
-    axes.set_xlabel("width m")
-    axes.set_ylabel("relative error")
-    axes.legend(frameon=False, fontsize="small")
+    """Draw lines with error bars in several panels.
+
+    Args:
+        panels: title -> name of a line -> the line.
+        x_label: of the numbers below.
+        y_label: of the values.
+        columns: panels per row.
+        x_scale: "log" (base 2), or "share" of [0, 1], linear up to 1/64.
+        y_scale: "log" or "linear".
+        guide: exponent of a dashed line x^guide.
+    """
+    num_rows = -(-len(panels) // columns)
+    size = 3.6 * columns, 3.1 * num_rows
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(num_rows, columns, squeeze=False, sharey=True)
+    for axes, (title, lines) in zip(grid.ravel(), panels.items(), strict=False):
+        for number, (name, line) in enumerate(lines.items()):
+            style = "--" if line.std is None else "o-"
+            axes.errorbar(
+                line.x, line.mean, line.std, fmt=style, color=f"C{number}",
+                markersize=3, capsize=2, linewidth=1, label=name,
+            )  # fmt: skip
+        if x_scale == "log":
+            axes.set_xscale("log", base=2)
+        else:
+            axes.set_xscale("symlog", linthresh=1 / 64)
+            axes.set_xticks(
+                [0, 1 / 64, 1 / 16, 1 / 4, 1], ["0", "1/64", "1/16", "1/4", "1"]
+            )
+        axes.set_yscale(y_scale)
+        if guide is not None and lines:
+            first = next(iter(lines.values()))
+            x = np.asarray(first.x, float)
+            height = 1.5 * first.mean[0] * (x / x[0]) ** guide
+            axes.plot(x, height, ":", color="0.5", label=f"width^{guide}")
+        axes.set_title(title, fontsize="small")
+    for axes in grid.ravel()[len(panels) :]:
+        axes.set_axis_off()
+    for axes in grid[-1]:
+        axes.set_xlabel(x_label)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(y_label)
+    grid[0, 0].legend(frameon=False, fontsize="x-small")
     return figure
 
 

@@ -1,175 +1,237 @@
-r"""Compare wide finite GCNs with the kernel of infinitely wide ones.
+r"""Measure when a finite GCN follows the kernel of the infinitely wide one.
 
-    python -m experiments.paper.analytic_vs_empirical --output reproduced
-    python -m experiments.paper.analytic_vs_empirical --widths 64 256
+    python -m experiments.paper.analytic_vs_empirical --data-dir DIR --output reproduced
+    python -m experiments.paper.analytic_vs_empirical --datasets sbm --widths 64 256
 
-Several networks are drawn for each width. At initialization, their tangent kernel
-should differ from the infinite one by about width^-1/2. Gradient descent on all weights
-with the squared loss should follow the trajectory of the infinite kernel, started from
-the network's own f_0, with an error of the same order. The networks are those of
-``gnnrp.kernels.gntk`` with one output.
+Networks of several widths, of two and three layers and several outputs, in the NTK and
+the standard parameterization, are trained by gradient descent with the squared loss and
+the cross-entropy until they converge. For each width it measures
 
-Source: Def. 4.1 and Sec. 3.1.
+    kernel      |Θ_0 - Θ| / |Θ|, the error of the kernel at the start,
+    drift       |Θ_T - Θ_0| / |Θ_0| at the end,
+    trajectory  the largest error of the predictions from the infinite kernel Θ,
+    frozen      the largest error of the predictions from the network's own Θ_0,
+
+alignments with A^{2L} and the labels at all times, accuracies beside those of the
+infinite network, and how well one kernel of nodes stands for the kernel of all outputs.
+The infinite kernel is computed by our recursion and by neural-tangents.
+
+Source: Def. 4.1, Sec. 3.1, Sec. 6 and App. C.3 (Eq. 107-109).
 """
 
 import dataclasses
-import functools
-from typing import Any, ClassVar, NamedTuple
+import itertools
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Float
 
-from experiments import plots, runner
-from gnnrp import datasets, graph, sparse
-from gnnrp.datasets import sbm
-from gnnrp.kernels import gntk
-from gnnrp.kernels.ntk import empirical, structured
-from gnnrp.models import gnn, objectives, training
-from gnnrp.propagation import exact
+from experiments import published, runner
+from experiments.paper import (
+    lazy_figures,
+    lazy_findings,
+    lazy_outputs,
+    lazy_predictions,
+    lazy_training,
+    lazy_worlds,
+)
+from experiments.paper.lazy_findings import summary
+from gnnrp import datasets
+from gnnrp.kernels import alignment
+
+SETUPS = tuple(
+    itertools.product(lazy_worlds.PARAMETERIZATIONS, lazy_predictions.LOSSES)
+)
+"""Parameterization and loss; the first is that of the theory."""
+TOLERANCES = {"squared": 0.02, "cross-entropy": 0.05}
+"""Residuals counted as converged, relative to the first: those of the cross-entropy
+fall like 1 / t."""
+
+
+TIMED = (*lazy_findings.ERRORS, "residual", "graph", "labels")
+"""Quantities stored for all times of measurement."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Networks, graph and training."""
+    """Networks, graphs and training."""
 
-    widths: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+    datasets: tuple[str, ...] = ("sbm", "cora")
+    """Graphs, of which a part of at most some hundred nodes is used."""
+    widths: tuple[int, ...] = (16, 64, 256, 1024, 4096, 8192)
     """m, widths of the hidden layers."""
-    depth: int = 2
-    """L, number of weight matrices."""
-    num_networks: int = 20
-    """Networks per width."""
-    num_nodes: int = 60
-    """Nodes of the graph, which has two blocks."""
-    num_features: int = 16
-    """d, normally distributed features."""
-    num_steps: int = 100
-    """Steps of gradient descent of size 1 / λ_max of the infinite kernel."""
+    depths: tuple[int, ...] = (2, 3)
+    """L, numbers of weight matrices."""
+    num_networks: int = 8
+    """Largest number of networks per width."""
+    budget: float = 3.0
+    """10^12 operations for the networks of a width, four times that for the setting of
+    the theory; networks of a width that cannot have two of them are not trained."""
+    max_steps: int = 5000
+    """Limit of the steps until convergence."""
+    num_steps: int = 2000
+    """Steps of the training of the paper's figures."""
 
     SHORT: ClassVar[dict[str, Any]] = {
-        "widths": (64, 256, 1024), "num_networks": 6, "num_nodes": 30
+        "datasets": ("sbm",), "widths": (16, 64, 256), "num_networks": 4,
+        "num_steps": 300,
     }  # fmt: skip
 
 
-class World(NamedTuple):
-    """Training data with targets ±1, adjacency and training nodes."""
-
-    data: training.Data
-    matrix: sparse.Matrix
-    train: np.ndarray
-
-
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
-    """Draw and train networks; return the errors per width and their slopes."""
-    world = build(config)
-    gram = gntk.gram(world.data.x)
-    theta = gntk.gcn(world.matrix, gram, gntk.Network(config.depth)).ntk
-    rows = []
-    for width in config.widths:
-        progress(f"width {width}", len(rows), len(config.widths))
-        rows.append(measure(world, theta, width, config))
-    lines = {
-        what: [row[what]["mean"] for row in rows] for what in ("kernel", "trajectory")
+    """Train and measure networks; return errors and slopes.
+
+    Raises:
+        ValueError: a depth that is not 2 or 3, a dataset without features, or a budget
+            for less than two networks.
+    """
+    if not set(config.depths) <= {2, 3}:
+        msg = f"depths must be 2 or 3, got {config.depths}"
+        raise ValueError(msg)
+    results: dict[str, Any] = dict.fromkeys(config.datasets, published.ABSENT)
+    figures, files = {}, {}
+
+    def compute(data: datasets.Dataset) -> dict[str, Any]:
+        return study(data, config, progress)
+
+    for data, found in runner.each(config, "analytic_vs_empirical", compute):
+        results[data.name], files[data.name] = found, data.files
+        for name, figure in lazy_figures.draw(data.name, found).items():
+            figures[f"{data.name}_{name}"] = figure
+    outcome = {"datasets": results, "expected_slope": -0.5}
+    return runner.Outcome(outcome, figures, files)
+
+
+def study(
+    data: datasets.Dataset, config: Config, progress: runner.Progress
+) -> dict[str, Any]:
+    """Return a panel for each depth, parameterization and loss, and the outputs."""
+    panels, routes = [], {}
+    total = len(config.depths) * len(SETUPS)
+    for depth in config.depths:
+        world = lazy_worlds.build(data, depth, config.seed)
+        kernels = lazy_worlds.infinite(world, depth)
+        routes[str(depth)] = kernels.routes
+        for setup in SETUPS:
+            what = f"{data.name}, {depth} layers, {', '.join(setup)}"
+            progress(what, len(panels), total)
+            panels.append(panel(world, kernels, setup, depth, config))
+        jax.clear_caches()  # compiled programs of hundreds of megabytes
+    world = lazy_worlds.build(data, 2, config.seed)
+    return {
+        "num_nodes": len(world.labels),
+        "num_train": len(world.train),
+        "routes": routes,
+        "panels": panels,
+        "outputs": lazy_outputs.study(
+            world,
+            config.widths,
+            num_steps=config.num_steps,
+            num_networks=config.num_networks,
+            budget=config.budget,
+            seed=config.seed,
+        ),
     }
-    slopes = {what: slope(config.widths, line) for what, line in lines.items()}
-    figure = plots.convergence(list(config.widths), lines, slopes)
-    result = {"widths": rows, "slope": slopes, "expected_slope": -0.5}
-    return runner.Outcome(result, {"": figure}, {})
 
 
-def build(config: Config) -> World:
-    """Return a graph of two blocks with normal features, every other node labeled."""
-    data = sbm.generate(
-        config.seed,
-        num_blocks=2,
-        block_size=config.num_nodes // 2,
-        intra_probability=0.2,
-        inter_probability=0.05,
-        train_per_class=2,
-        num_val=1,
-        num_test=1,
-    )
-    rng = np.random.default_rng(config.seed)
-    x = rng.standard_normal((data.num_nodes, config.num_features))
-    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    y = datasets.targets(data)[:, :1] * 2.0 - 1
-    dtype = matrix.data.dtype
-    train = np.arange(0, data.num_nodes, 2)
-    x = jnp.asarray(x / np.sqrt(config.num_features), dtype)
-    mask = np.isin(np.arange(data.num_nodes), train)
-    learned = training.Data(x, matrix, jnp.asarray(y, dtype), jnp.asarray(mask))
-    return World(learned, matrix, train)
+def panel(
+    world: lazy_worlds.World,
+    kernels: lazy_worlds.Infinite,
+    setup: tuple[str, str],
+    depth: int,
+    config: Config,
+) -> dict[str, Any]:
+    """Return the rows of all widths that the budget allows, and their slopes.
 
-
-def measure(world: World, theta: Array, width: int, config: Config) -> dict[str, Any]:
-    """Return the distances of networks of one width to the infinite kernel."""
-    columns = np.asarray(theta)[:, world.train]
-    factors = exact.factorize(columns, world.train)
-    step_size = 1 / factors.eigenvalues[-1]
-    network = gnn.GCN(1, width, config.depth, use_bias=False, parameterization="ntk")
-    # The loss is a mean over nodes; the trajectory is that of a sum.
-    rule = training.Rule(
-        network, optax.sgd(step_size * len(world.train)), objectives.squared
-    )
-    kernel, path = [], []
-    for number in range(config.num_networks):
-        key = jax.random.fold_in(jax.random.key(config.seed), number)
-        state = training.init(rule, world.data, key)
-        found = ntk(network, state.params, world.matrix, world.data.x)
-        kernel.append(float(jnp.linalg.norm(found - theta) / jnp.linalg.norm(theta)))
-        outputs = np.asarray(
-            trained(rule, state, world.data, num_steps=config.num_steps), np.float64
+    Raises:
+        ValueError: the budget allows no width.
+    """
+    rows, untrained = [], []
+    for width in config.widths:
+        plan = lazy_predictions.plan(
+            world,
+            kernels,
+            setup,
+            width,
+            depth,
+            tolerance=TOLERANCES[setup[1]],
+            max_steps=config.max_steps,
         )
-        residual = np.asarray(world.data.targets)[world.train] - outputs[0][world.train]
-        steps = np.arange(config.num_steps + 1)
-        expected = outputs[0] + exact.trajectory(
-            factors, residual, steps, step_size=step_size
-        )
-        moved = np.abs(expected - outputs[0]).max()
-        path.append(float(np.abs(outputs - expected).max() / moved))
-    return {"width": width, "kernel": summary(kernel), "trajectory": summary(path)}
+        limit = config.budget * (4 if setup == SETUPS[0] else 1)
+        allowed = int(limit * 1e12 / lazy_training.operations(world, plan))
+        if allowed >= 2:
+            keys = draws(config.seed, min(allowed, config.num_networks))
+            rows.append(measure(world, kernels, plan, keys))
+        else:
+            errors = [
+                lazy_training.initial_error(world, kernels, plan, key)
+                for key in draws(config.seed, 2)
+            ]
+            row = {"width": width, "networks": len(errors), "kernel": summary(errors)}
+            untrained.append(row)
+    if not rows:
+        msg = f"budget must allow two networks of some width, got {config.budget}"
+        raise ValueError(msg)
+    slopes = {name: lazy_findings.slope(rows, name) for name in lazy_findings.ERRORS}
+    slopes["kernel"] = lazy_findings.slope([*rows, *untrained], "kernel")
+    return {
+        "depth": depth,
+        "parameterization": setup[0],
+        "loss": setup[1],
+        "widths": rows,
+        "untrained": untrained,
+        "slope": slopes | lazy_findings.slopes_of_reductions(rows),
+        "crossover": lazy_findings.crossover(rows),
+    }
 
 
-@functools.partial(jax.jit, static_argnames="network")
-def ntk(
-    network: gnn.GCN, params: Any, matrix: sparse.Matrix, x: Array
-) -> Float[Array, "n n"]:
-    """Return the tangent kernel of a network, by structure where that is faster."""
-    if network.depth <= structured.DEEPEST:
-        return structured.gcn(gnn.layers(network, params), x, matrix)
-
-    def outputs(params: Any, x: Array) -> Any:
-        return network.apply(params, x, matrix)
-
-    return empirical.ntk(outputs, params, x)
+def draws(seed: int, count: int) -> list[jax.Array]:
+    """Return the keys of networks; those of all panels are equal."""
+    return [jax.random.fold_in(jax.random.key(seed), number) for number in range(count)]
 
 
-@functools.partial(jax.jit, static_argnames=("rule", "num_steps"))
-def trained(
-    rule: training.Rule, state: training.State, data: training.Data, *, num_steps: int
-) -> Any:
-    """Return f before each step of gradient descent and after the last, (t, n, 1)."""
+def measure(
+    world: lazy_worlds.World,
+    kernels: lazy_worlds.Infinite,
+    plan: lazy_predictions.Plan,
+    keys: list[jax.Array],
+) -> dict[str, Any]:
+    """Return means and deviations over the networks of a plan."""
+    found, ends = zip(
+        *(lazy_training.measure(world, kernels, plan, key) for key in keys),
+        strict=True,
+    )
+    theta = lazy_worlds.kernel(kernels, world, plan.parameterization, plan.width)
+    zero = jnp.zeros_like(world.targets)
+    wide = lazy_predictions.predict(world, theta[world.train], zero, plan)[-1]
+    times = {name: lazy_findings.over_time([f[name] for f in found]) for name in TIMED}
+    row: dict[str, Any] = {
+        "width": plan.width,
+        "networks": len(keys),
+        "steps": plan.times[-1],
+        "kernel": summary([f["kernel"][0] for f in found]),
+        "drift": summary([f["drift"][-1] for f in found]),
+    }
+    for name in ("trajectory", "frozen"):
+        row[name] = summary([max(f[name]) for f in found])
+    for name in ("test", "agreement"):
+        row[name] = summary([f[name][-1] for f in found])
+    for name in lazy_training.REDUCTIONS:
+        row[name] = lazy_findings.start_and_end([f[name] for f in found])
+    return row | {
+        "ensemble": round(lazy_predictions.accuracy(world, np.mean(ends, axis=0)), 3),
+        "infinite": {
+            "test": round(lazy_predictions.accuracy(world, wide), 3),
+            "graph": _aligned(theta, kernels.hops),
+            "labels": _aligned(theta, kernels.ideal),
+        },
+        "times": {"steps": list(plan.times)} | times,
+    }
 
-    def step(state, _):
-        f = rule.network.apply(state.params, data.x, data.matrix)
-        return training.step(rule, state, data)[0], f
 
-    return jax.lax.scan(step, state, length=num_steps + 1)[1]
-
-
-def slope(widths: tuple[int, ...], errors: list[float]) -> float | None:
-    """Return b of a fit width^b to the errors, None for a single width."""
-    if len(set(widths)) < 2:
-        return None
-    return round(float(np.polyfit(np.log(widths), np.log(errors), 1)[0]), 3)
-
-
-def summary(errors: list[float]) -> dict[str, float]:
-    """Return the mean and the standard deviation over the networks."""
-    deviation = float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0
-    return {"mean": round(float(np.mean(errors)), 6), "std": round(deviation, 6)}
+def _aligned(theta: jax.Array, target: Any) -> float:
+    return round(float(alignment.alignment(theta, target, centered=True)), 6)
 
 
 if __name__ == "__main__":

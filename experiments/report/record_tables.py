@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments import published
-from experiments.report import section5_tables
+from experiments.report import section5_tables, width_tables
 from experiments.report.score_tables import Table, empty_table, ogb, score, scores
 
 
@@ -280,25 +280,6 @@ def settings(record: dict[str, Any]) -> list[Table]:
     return [*tables[:-1], tables[-1]._replace(note=tables[-1].note or note)]
 
 
-def widths(record: dict[str, Any]) -> list[Table]:
-    """Return the distances of finite networks to the infinite kernel."""
-    result = record["result"]
-    rows = [
-        [
-            str(row["width"]),
-            *(
-                f"{row[part]['mean']:.4f} ± {row[part]['std']:.4f}"
-                for part in ("kernel", "trajectory")
-            ),
-        ]
-        for row in result["widths"]
-    ]
-    slope = ", ".join(f"{part} {value}" for part, value in result["slope"].items())
-    note = f"Log-log slopes: {slope}; expected: {result['expected_slope']}."
-    header = ["width", "error of the kernel", "error of the trajectory"]
-    return [Table("Finite GCNs and the infinite-width kernel", header, rows, note)]
-
-
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[Table]]]] = {
     "table1_ogb": ("Table 1: OGB (Sec. 3.3)", ogb),
     "figure2_rp_curve": ("Figure 2: learning curves of RP (Sec. 3.3)", curves),
@@ -312,7 +293,10 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[Table]]]] = {
     "table5_heterophilic": ("Heterophilic table (App. E.3)", scores),
     "figure4_ntk_blocks": ("Figure 4: blocks of the kernel (App. C.3)", blocks),
     "inductive_pmlp": ("Inductive learning and PMLP (App. C.1)", settings),
-    "analytic_vs_empirical": ("Finite and infinite width (Sec. 4)", widths),
+    "analytic_vs_empirical": (
+        "Finite and infinite width (Sec. 4 and 6, App. C.3)",
+        width_tables.tables,
+    ),
     "generalization": (
         "Alignment and generalization (Sec. 5)",
         section5_tables.generalization,

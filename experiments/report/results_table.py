@@ -23,7 +23,7 @@ TITLES = (
 )  # fmt: skip
 
 
-WITHOUT_DATA = {"table2_convergence", "analytic_vs_empirical"}
+WITHOUT_DATA = {"table2_convergence"}
 """Experiments that read no files."""
 
 

@@ -224,12 +224,47 @@ def test_figure_4_measures_how_far_classes_are_apart(tmp_path):
 
 @pytest.mark.slow
 def test_wide_networks_come_near_the_infinite_kernel_and_its_trajectory(tmp_path):
-    found = quick(analytic_vs_empirical, tmp_path)["result"]
-    for what in ("kernel", "trajectory"):
-        assert -0.7 < found["slope"][what] < -0.3
-        errors = [row[what]["mean"] for row in found["widths"]]
-        assert errors[-1] < 0.1
-    assert (tmp_path / "analytic_vs_empirical.png").exists()
+    result = quick(analytic_vs_empirical, tmp_path)["result"]
+    found = result["datasets"]["sbm"]
+    assert len(found["panels"]) == 2 * len(analytic_vs_empirical.SETUPS)
+    for panel in found["panels"]:
+        slopes, (narrow, *_, wide) = panel["slope"], panel["widths"]
+        assert -0.8 < slopes["kernel"] < -0.25
+        assert -0.9 < slopes["trajectory"] < -0.25
+        # The drift falls like 1 / m, so that the own kernel predicts best.
+        assert slopes["drift"] < slopes["kernel"] - 0.1
+        assert wide["drift"]["mean"] < narrow["drift"]["mean"] / 5
+        assert wide["frozen"]["mean"] < wide["trajectory"]["mean"] < 0.25
+        assert wide["agreement"]["mean"] > 80
+        residuals = wide["times"]["residual"]["mean"]
+        assert residuals[-1] < 0.1 < residuals[0]
+    assert max(found["routes"].values()) < 1e-5
+    for kind in ("errors", "drift", "alignments", "outputs"):
+        assert (tmp_path / f"analytic_vs_empirical_sbm_{kind}.png").exists()
+
+
+@pytest.mark.slow
+def test_the_pseudo_ntk_departs_in_the_training_of_the_figures(tmp_path):
+    config = {"depths": (2,), "widths": (16, 256), "num_networks": 2, "num_steps": 1000}
+    result = quick(analytic_vs_empirical, tmp_path, **config)["result"]
+    outputs = result["datasets"]["sbm"]["outputs"]
+    assert outputs["slope"]["pseudo"]["start"] < -0.3
+    assert outputs["slope"]["pseudo"]["end"] > -0.2
+    for row in outputs["widths"]:
+        assert row["pseudo"]["start"]["mean"] < 0.15
+        assert row["pseudo"]["end"]["mean"] > row["trace"]["end"]["mean"] > 0.15
+
+
+def test_a_budget_for_no_network_is_refused():
+    config = analytic_vs_empirical.Config(datasets=("sbm",), budget=1e-9)
+    with pytest.raises(ValueError, match="two networks of some width, got 1e-09"):
+        analytic_vs_empirical.run(config)
+
+
+def test_other_depths_are_refused():
+    config = analytic_vs_empirical.Config(depths=(2, 4))
+    with pytest.raises(ValueError, match=r"depths must be 2 or 3, got \(2, 4\)"):
+        analytic_vs_empirical.run(config)
 
 
 def test_a_width_below_one_is_refused():
