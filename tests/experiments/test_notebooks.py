@@ -8,7 +8,10 @@ import jupytext
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-NAMES = ("quickstart", "residual_propagation", "gntk", "ntk_alignment")
+NAMES = (
+    *("quickstart", "residual_propagation"),
+    *("gntk", "ntk_alignment", "lazy_regime"),
+)
 
 
 def sources(notebook):
