@@ -111,7 +111,7 @@ def measure(
 
 def over_nodes(world: World, width: int, key: jax.Array) -> dict[str, float]:
     """Return the distance of the pseudo-NTK at the start, by number of nodes."""
-    network = published_rule(world, width).network
+    network: Any = published_rule(world, width).network
     params = network.init(key, world.x, world.matrix)
     layers: Any = gnn.layers(network, params)
     full = structured.gcn(layers, world.x, world.matrix, reduce="full")

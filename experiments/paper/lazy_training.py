@@ -124,7 +124,8 @@ def measure(
     """
     theta = kernel(kernels, world, plan.parameterization, plan.width)
     recipe = rule(world, plan)
-    start = draw(world, recipe.network, key)
+    network: Any = recipe.network
+    start = draw(world, network, key)
     found = {name: [] for name in ("kernel", "drift", "graph", "labels", "residual")}
     found |= {name: [] for name in REDUCTIONS}
     path, first = [], None
@@ -132,7 +133,7 @@ def measure(
     for t, params in zip(
         plan.times, snapshots(world, recipe, start, plan.times), strict=True
     ):
-        layers = gnn.layers(recipe.network, params)
+        layers = gnn.layers(network, params)
         theta_t = _trace_kernel(layers, start[1], world.matrix)
         first = theta_t if first is None else first
         found["kernel"].append(distance(theta_t, theta))
@@ -140,9 +141,9 @@ def measure(
         for name, target in (("graph", kernels.hops), ("labels", kernels.ideal)):
             aligned = alignment.alignment(theta_t, target, centered=True)
             found[name].append(float(aligned))
-        path.append(np.asarray(_outputs(recipe.network, params, start[1], world)))
+        path.append(np.asarray(_outputs(network, params, start[1], world)))
         if t in {0, plan.times[-1]}:
-            full = full_rows(recipe.network, params, start[1], world)
+            full = full_rows(network, params, start[1], world)
             own = full if own is None else own
             for name, value in reductions(full).items():
                 found[name].append(value)
@@ -161,7 +162,7 @@ def measure(
 
 def initial_error(world: World, kernels: Infinite, plan: Plan, key: Array) -> float:
     """Return |Θ_0 - Θ| / |Θ| of a network that is not trained."""
-    network = rule(world, plan).network
+    network: Any = rule(world, plan).network
     params, x = draw(world, network, key)
     theta_0 = _trace_kernel(gnn.layers(network, params), x, world.matrix)
     theta = kernel(kernels, world, plan.parameterization, plan.width)
