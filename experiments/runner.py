@@ -90,11 +90,15 @@ def main(
         sys.exit(f"{name}: {error}")
 
 
-def load(name: str, config: Config) -> datasets.Dataset | None:
+def load(
+    name: str, config: Config, *, splits: str | None = None
+) -> datasets.Dataset | None:
     """Return a dataset, or None if its files are absent; download nothing."""
     if name != "sbm" and datasets.find(name, config.data_dir) is None:
         return None
-    return datasets.load(name, config.data_dir, download=False, seed=config.seed)
+    return datasets.load(
+        name, config.data_dir, download=False, splits=splits, seed=config.seed
+    )
 
 
 def record(

@@ -27,7 +27,7 @@ from gnnrp.types import MetricFn
 EPOCHS = 300
 PATIENCE = 50
 EVERY = 25
-LARGE = 10_000
+LARGE = 5_000
 """Number of nodes above which fewer networks are trained."""
 
 

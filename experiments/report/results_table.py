@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 MODELS = ("majority class", "LP", "RP, graph alone", "RP", "GCN")
 TITLES = (
     "majority class", "label propagation", "RP", "RP with features",
-    "GCN, trained here (runs)",
+    "GCN, trained here (runs)", "RP with features, ten random splits",
 )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def row(name: str, panel: dict[str, Any], *, graph_alone: bool) -> list[str]:
     stated = (stated["test"] if graph_alone else stated)["RP"]
     label = f"{name} (ROC-AUC)" if name in published.ROC_AUC else name
     if isinstance(computed, str):
-        return [label, *["-"] * len(MODELS), score(*stated), computed]
+        return [label, *["-"] * len(TITLES), score(*stated), computed]
     compared = computed["RP"]
     if graph_alone:
         computed = computed | {"RP, graph alone": compared, "RP": None}
@@ -75,6 +75,7 @@ def row(name: str, panel: dict[str, Any], *, graph_alone: bool) -> list[str]:
     network = computed.get("GCN")
     if isinstance(network, dict):
         cells[-1] += f" ({network['num_seeds']})"
+    cells.append(cell(panel.get("random splits", {}).get("RP")))
     runs = computed["LP"]["num_seeds"]
     if runs > 1:
         label += f", {runs} splits"

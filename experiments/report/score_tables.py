@@ -51,26 +51,30 @@ def empty_table(name: str, reason: str = published.ABSENT) -> Table:
 
 REASONS = {
     ("citeseer", "RP"): (
-        "the settings of the authors' script give 72.7 (`gnnrp rp --dataset citeseer`, "
-        "also with `--precision float64`). `--power 4` or `--gamma 30` gives 73.0, so "
-        "the paper probably used other settings, but this is not proven"
-    ),
-    ("photo", "RP"): (
-        "unexplained. The paper's random splits are unknown. On 50 other splits "
-        "the mean is 93.4, or 93.8 with the step chosen on the test nodes "
-        "(`python -m experiments.paper.random_splits`)"
-    ),
-    ("computers", "RP"): (
-        "unexplained. The paper's random splits are unknown, and its spread of 0 "
-        "cannot be a spread over splits"
-    ),
-    ("arxiv", "LP"): (
-        "unexplained. The paper quotes a leaderboard entry, which uses another form of "
-        "label propagation. Neither 1 to 50 hops nor the limit at α = 0.9 nor holding "
-        "the labels (a separate row) reproduces it"
+        "not explained. The settings of the authors' script give 72.7 (`gnnrp rp "
+        "--dataset citeseer`, also with `--precision float64`). `--power 4` or "
+        "`--gamma 30` gives 73.0, but nothing shows that the paper used them"
     ),
 }
 """(dataset, model) -> reason for the difference to the paper, or attempts so far."""
+
+PROVENANCE = {
+    "photo": (
+        "RP: K = 1, γ = 0.25 and 100 steps, the settings of Computers, give the "
+        "published score, and those of the authors' script (a row of its own) do not. "
+        "A scan of 90 settings for that score found them, and 2 others give it too "
+        "(`python -m experiments.paper.settings_scan`), so they are plausible, not "
+        "proven. On 50 random splits their mean is 93.4 and the best split has 95.3 "
+        "(`python -m experiments.paper.random_splits`)."
+    ),
+}
+"""Dataset -> source of settings of RP that the authors' script does not have."""
+
+RANDOM_COLUMN = "ten random splits"
+SPLITS = (
+    "The first column is on the one random split of the paper. The published scores of "
+    "the networks are means over random splits."
+)
 
 UNTUNED = "trained here with common, untuned settings; the published settings are tuned"
 UNKNOWN = "cause unknown, not investigated"
@@ -103,18 +107,24 @@ def scores(record: dict[str, Any]) -> list[Table]:
         stated, computed = column["published"], column["found"]
         note, computed = (computed, {}) if isinstance(computed, str) else ("", computed)
         rows = []
+        drawn = column.get("random splits")
         for model in dict.fromkeys([*stated, *computed]):
             here, paper = computed.get(model), stated.get(model)
             paper_score = score(*paper) if paper else "-"
             compared = verdict(here, paper)
-            rows.append([model, cell(here), _runs(here), paper_score, compared])
+            other = [cell(drawn.get(model))] if drawn else []
+            row = [cell(here), _runs(here), *other, paper_score, compared]
+            rows.append([model, *row])
         notes = [
             note,
+            SPLITS if drawn else "",
+            PROVENANCE.get(name, "") if computed else "",
             _without_features(computed),
             _diverged(computed),
             explain(name, rows),
         ]
-        header = ["model", "test, here", "runs", "test, paper", "difference"]
+        other = [RANDOM_COLUMN] if drawn else []
+        header = ["model", "test, here", "runs", *other, "test, paper", "difference"]
         title = f"{name}, {'ROC-AUC' if name in published.ROC_AUC else 'accuracy'}"
         tables.append(Table(title, header, rows, " ".join(filter(None, notes))))
     return tables
@@ -159,7 +169,7 @@ def ogb(record: dict[str, Any]) -> list[Table]:
     return [*tables, Table("Steps, time and memory", header, speed, note)]
 
 
-OURS = {"LinearGNN": "SGC", "GNN": "GCN"}
+OURS = {"LinearGNN": "SGC", "GNN": "GCN", "LP": "LP, column-normalized"}
 """Other names of models in Table 1."""
 
 

@@ -61,6 +61,15 @@ class DatasetFlags:
     """Folder of the files, searched before $GNNRP_DATA and the user cache."""
     download: bool = True
     """Download missing files to the user cache, verified by SHA-256; OGB's by ogb."""
+    splits: Annotated[
+        str | None,
+        tyro.conf.arg(
+            constructor=str,
+            metavar="{published,random}",
+            help_behavior_hint="(default: published)",
+        ),
+    ] = None
+    """Splits of Computers, Photo, CS and Physics: the paper's, or ten at random."""
     seed: int = 0
     """Seed of random splits and of the generated graph."""
     quiet: bool = False
@@ -93,6 +102,7 @@ class DatasetFlags:
             self.dataset,
             self.data_dir,
             download=self.download,
+            splits=self.splits,
             seed=self.seed,
             progress=not self.quiet,
             max_bytes=self.max_bytes(),

@@ -41,6 +41,9 @@ __all__ = [
     "targets",
 ]
 
+SPLIT_KINDS = {"copurchase": ("published", "random"), "csv_tables": ("random",)}
+"""Layouts whose splits are drawn, and the kinds; the files of others hold theirs."""
+
 DEMO_FRACTION = 0.5  # homophilic edges of load("sbm"): features and graph both help
 
 
@@ -69,6 +72,7 @@ def load(
     root: str | os.PathLike[str] | None = None,
     *,
     download: bool = True,
+    splits: str | None = None,
     seed: int = 0,
     progress: bool = True,
     max_bytes: int | None = None,
@@ -86,13 +90,18 @@ def load(
             the dataset or its parent, as made by PyTorch Geometric, OGB or a clone of
             the original repository.
         download: download missing files to the user's cache.
-        seed: of splits where none are published, and of "sbm".
+        splits: "published" or "random"; by default the published ones. Computers,
+            Photo, CS and Physics have both: the paper's one random split, or ten
+            others. The CSV files of roman-empire have random splits only, "sbm" has
+            neither.
+        seed: of random splits, and of "sbm".
         progress: report downloads on standard error.
         max_bytes: memory limit of this process; by default, that of the container or
             machine, see ``runtime.memory``.
 
     Raises:
-        ValueError: unknown name, or a file that is damaged or too large.
+        ValueError: unknown name, splits that the dataset does not have, or a file that
+            is damaged or too large.
         FileNotFoundError: a file is missing and cannot be downloaded.
 
     Example:
@@ -103,22 +112,46 @@ def load(
     checks.one_of("dataset", name, SOURCES)
     seed = checks.count("seed", seed, 0)
     if name == "sbm":
+        _check_split_kind(name, splits, ("generated",))
         return sbm.generate(seed, homophilic_fraction=DEMO_FRACTION)
     located = cache.locate(name, root)
+    source = located[0] if located else SOURCES[name][0]
+    kinds = SPLIT_KINDS.get(source.layout, ("published",))
+    _check_split_kind(name, splits, kinds)
     if not located and not download:
         cache.refuse(name, root)
     source, folder = located or cache.fetch(name, root, progress=progress)
-    return _read(source, folder, name, seed, max_bytes)
+    return _read(source, folder, name, splits or kinds[0], seed, max_bytes)
+
+
+def _check_split_kind(name: str, kind: str | None, kinds: tuple[str, ...]) -> None:
+    if kind is None:
+        return
+    checks.one_of("splits", kind, ("published", "random"))
+    if kind not in kinds:
+        msg = (
+            f"dataset {name!r} has no {kind} splits here; leave out splits for its "
+            f"{kinds[0]} ones"
+        )
+        raise ValueError(msg)
 
 
 def _read(
-    source: Source, folder: Path, name: str, seed: int, max_bytes: int | None
+    source: Source,
+    folder: Path,
+    name: str,
+    split_kind: str,
+    seed: int,
+    max_bytes: int | None,
 ) -> Dataset:
     from gnnrp.datasets import copurchase, planetoid  # scipy takes a while to import
 
-    drawn = {"copurchase": copurchase.read, "csv_tables": csv_tables.read}
-    if source.layout in drawn:
-        return drawn[source.layout](folder, name, seed=seed, max_bytes=max_bytes)
+    if source.layout == "copurchase":
+        return copurchase.read(
+            folder, name, split_kind=split_kind, seed=seed, max_bytes=max_bytes
+        )
+    if source.layout == "csv_tables":
+        return csv_tables.read(folder, name, seed=seed, max_bytes=max_bytes)
     public = {
         "planetoid": planetoid.read,
         "webkb": webkb.read,

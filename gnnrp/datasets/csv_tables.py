@@ -35,4 +35,5 @@ def read(
         edge_convention="once",
         files=raw_files.digests(files),
         folder=str(folder),
+        split_kind="random",
     )

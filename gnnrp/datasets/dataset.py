@@ -27,3 +27,4 @@ class Dataset(NamedTuple):
     edge_convention: str  # for counting edges as the paper: "both", "once" or "lines"
     files: dict[str, str]  # file name below ``folder`` -> sha256
     folder: str | None  # None if generated
+    split_kind: str = "published"  # "random": drawn; "generated": with the graph

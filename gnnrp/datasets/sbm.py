@@ -107,6 +107,7 @@ def generate(
         edge_convention="once",
         files={},
         folder=None,
+        split_kind="generated",
     )
 
 

@@ -1,4 +1,4 @@
-"""Splits of the labeled nodes, random or from lists of nodes."""
+"""Splits of the labeled nodes: random, the paper's random split, or from lists."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,9 @@ from jaxtyping import Bool, Float, Int
 
 from gnnrp.runtime import checks
 from gnnrp.types import Split
+
+PUBLISHED_SEED = 123
+MAX_PERMUTED = (2**32 - 1) // 20  # beyond, torch draws 64 bits for each swap
 
 
 def labeled_mask(
@@ -69,6 +72,61 @@ def random(
 def num_bytes(num_nodes: int, num_splits: int) -> int:
     """Return the peak memory of ``random``: masks, and permutations of node ids."""
     return num_nodes * (3 * num_splits + 32)
+
+
+def published(num_nodes: int) -> Split:
+    """Return the paper's one random split of Computers, Photo, CS and Physics.
+
+    The authors call PyG's ``RandomNodeSplit("train_rest")`` after seeding torch with
+    123. Its sizes are ``int(n * 0.1)`` and ``int(n * (0.9 - 0.8))``; the difference is
+    below 0.1 in floating point, so that Photo has 764 test nodes and not 765.
+
+    Args:
+        num_nodes: n.
+
+    Returns:
+        Masks of shape (1, n): the first nodes of the permutation are for validation,
+        the next ones for testing, the rest for training.
+
+    Source: Table 4 (App. E.2), and the authors' code.
+
+    Example:
+        >>> [int(mask.sum()) for mask in published(7650)]
+        [6121, 765, 764]
+    """
+    order = permutation(num_nodes, PUBLISHED_SEED)
+    num_val, num_test = int(num_nodes * 0.1), int(num_nodes * (0.9 - 0.8))
+    val, test, train = np.split(order, [num_val, num_val + num_test])
+    return public(num_nodes, train, val, test)
+
+
+def permutation(num_nodes: int, seed: int) -> Int[np.ndarray, " n"]:
+    """Return ``torch.randperm(n)`` after ``torch.manual_seed(seed)``, without torch.
+
+    Node i is swapped with node i + w_i mod (n - i), where the w_i are the 32-bit words
+    of the Mersenne twister. NumPy's legacy generator has the same words.
+
+    Args:
+        num_nodes: n, at most 214,748,364; torch draws larger ones in another way.
+        seed: from 0 to 2^32 - 1.
+
+    Raises:
+        ValueError: n or the seed is out of range.
+    """
+    num_nodes = checks.count("num_nodes", num_nodes, 0, MAX_PERMUTED)
+    seed = checks.count("seed", seed, 0, 2**32 - 1)
+    generator = np.random.RandomState(seed)
+    words = generator.randint(0, 2**32, num_nodes, dtype=np.uint32)
+    offsets = words % np.arange(num_nodes, 0, -1)
+    order = list(range(num_nodes))
+    for i, offset in enumerate(offsets.tolist()):
+        order[i], order[i + offset] = order[i + offset], order[i]
+    return np.array(order, np.int64)
+
+
+def published_num_bytes(num_nodes: int) -> int:
+    """Return the peak memory of ``published``, mostly two lists of Python integers."""
+    return 120 * num_nodes
 
 
 def public(

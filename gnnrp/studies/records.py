@@ -26,9 +26,11 @@ def from_trajectory(
     trajectory: "Trajectory",
     baselines: dict[str, Baseline],
     seconds: dict[str, float],
+    *,
+    split_kind: str = "published",
 ) -> dict[str, Any]:
-    """Return the record of RP, with the published score of the published settings."""
-    as_published = SETTINGS.get(source.name) == settings
+    """Return the record of RP, with the published score of such settings and splits."""
+    as_published = SETTINGS.get(source.name) == settings and split_kind != "random"
     published = PUBLISHED.get(source.name) if as_published else None
     best = (trajectory.best_val, trajectory.best_test, trajectory.best_step)
     return {
@@ -37,6 +39,7 @@ def from_trajectory(
         "unit": "percent",
         "method": "rp" if settings.kernel is None else "generalized-rp",
         "settings": dataclasses.asdict(settings),
+        "split_kind": split_kind,
         "splits": [
             {
                 "split": i,

@@ -82,7 +82,14 @@ def _run(
     others = baselines.run(
         matrix, targets, splits, metric=metric, with_plain=with_plain, options=options
     )
-    record = records.from_trajectory(dataset, settings, trajectory, others, seconds)
+    record = records.from_trajectory(
+        dataset,
+        settings,
+        trajectory,
+        others,
+        seconds,
+        split_kind=dataset.split_kind,
+    )
     record["report"]["kernel"] = form
     return Run(record, trajectory)
 

@@ -20,10 +20,11 @@ _UNITS = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
 def run_table(record: dict[str, Any]) -> str:
     """Return the scores of RP, its baselines and the published run."""
     num_splits = len(record["splits"])
+    kind = "random " if record["split_kind"] == "random" else ""
     name = _NAMES["generalized rp" if record["settings"]["kernel"] else "rp"]
     lines = [
         f"{record['dataset']}: {_UNITS[record['metric']]} in percent, "
-        f"{num_splits} split(s)",
+        f"{num_splits} {kind}split(s)",
         "",
         f"{'':24}{'validation':>16}{'test':>16}",
         *_baseline_rows(record),
