@@ -102,7 +102,7 @@ BENCH := $(if $(DATA),--data-dir $(DATA)) --output $(OUT)
 WIDE := $(if $(DATA),--dataset cora --large pubmed --sparse arxiv)
 FINITE := $(if $(DATA),--dataset cora --large pubmed)
 WHOLE := $(if $(DATA),--curve cora --sweep arxiv --powers 1 2 3 4 5 6 7 8 9 10 \
-	--commands sbm cora arxiv tolokers "cs --split 0" "physics --split 0" cs physics)
+	--commands sbm cora arxiv tolokers cs physics "cs --splits random" "physics --splits random")
 bench: $(STAMP)
 	$(BIN)/python -m experiments.benchmarks.spmm $(BENCH)
 	$(BIN)/python -m experiments.benchmarks.rp $(BENCH) $(WHOLE)

@@ -28,7 +28,7 @@ import scipy.sparse
 
 from experiments.paper import ogb_submission
 from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
-from gnnrp.datasets import catalog, download
+from gnnrp.datasets import catalog, download, splits
 from gnnrp.studies import presets
 
 with warnings.catch_warnings():
@@ -41,6 +41,8 @@ with warnings.catch_warnings():
     )
     from ogb.utils import url as of_ogb
     from torch_geometric.data import Data, HeteroData
+    from torch_geometric.io import read_npz
+    from torch_geometric.transforms import RandomNodeSplit
     from torch_geometric.utils import from_networkx
 
 NAMES = ("arxiv", "proteins", "products")
@@ -587,6 +589,41 @@ def test_the_many_tasks_of_proteins_are_refused_with_what_takes_them(here):
         ValueError, match=r"got \(12, 112\); propagation.run takes several"
     ):
         fitted(of_package("proteins", here)[0], kernel=None)
+
+
+# The paper's splits and features, which PyG makes
+
+
+@pytest.mark.parametrize("num_nodes", [3, 20, 7650, 13752, 18333, 34493])
+def test_the_published_split_is_that_of_pyg(num_nodes):
+    torch.manual_seed(123)
+    of_torch = torch.randperm(num_nodes).numpy()
+    np.testing.assert_array_equal(splits.permutation(num_nodes, 123), of_torch)
+    torch.manual_seed(123)
+    labels = torch.zeros(num_nodes, dtype=torch.long)
+    split = RandomNodeSplit(
+        "train_rest",
+        num_val=int(num_nodes * 0.1),
+        num_test=int(num_nodes * (0.9 - 0.8)),
+    )
+    drawn = split(Data(y=labels, num_nodes=num_nodes))
+    ours = splits.published(num_nodes)
+    for part, mask in ours._asdict().items():
+        np.testing.assert_array_equal(mask[0], drawn[f"{part}_mask"].numpy())
+
+
+def test_counts_of_features_are_read_as_pyg_reads_them(tmp_path):
+    miniatures.copurchase(tmp_path)
+    file = tmp_path / "amazon_electronics_photo.npz"
+    with np.load(file, allow_pickle=True) as arrays:
+        parts = dict(arrays)
+    parts["attr_data"] = 1 + np.arange(len(parts["attr_data"]), dtype=np.float32) % 5
+    del parts["class_names"]  # pickled
+    np.savez(file, **parts)
+    of_pyg = read_npz(str(file))
+    data = datasets.load("photo", tmp_path)
+    np.testing.assert_array_equal(data.features.toarray(), of_pyg.x.numpy())
+    np.testing.assert_array_equal(data.labels, of_pyg.y.numpy())
 
 
 # What is handed in

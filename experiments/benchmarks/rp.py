@@ -42,8 +42,8 @@ COMMANDS: dict[str, tuple[float | None, float | None]] = {
     "cora": (10, None),
     "arxiv": (40, 3),
     "tolokers": (60, None),
-    "cs --split 0": (60, 8),
-    "physics --split 0": (120, 8),
+    "cs": (60, 8),
+    "physics": (120, 8),
 }
 
 

@@ -1,7 +1,7 @@
 """Train MLP, SGC, GCN, JKNet and APPNP with common settings for the tables.
 
 Training uses full batches, Adam, dropout, weight decay and early stopping on the
-validation score, with several seeds on a public split, or one per random split.
+validation score, with several seeds on one split, or one seed per split on several.
 Settings are common ones and not tuned, unlike those of the published scores. Weight
 decay is used if few nodes are labeled, as on the Planetoid datasets, and not if most
 nodes are labeled. All other settings are the same for all datasets of a table.

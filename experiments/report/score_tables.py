@@ -71,10 +71,7 @@ PROVENANCE = {
 """Dataset -> source of settings of RP that the authors' script does not have."""
 
 RANDOM_COLUMN = "ten random splits"
-SPLITS = (
-    "The first column is on the one random split of the paper. The published scores of "
-    "the networks are means over random splits."
-)
+SPLITS = "The first column is on the one random split of the paper, also for networks."
 
 UNTUNED = "trained here with common, untuned settings; the published settings are tuned"
 UNKNOWN = "cause unknown, not investigated"

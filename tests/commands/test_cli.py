@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 
+import jax
 import matplotlib as mpl
 import miniatures
 import pytest
 
 from gnnrp import cli
 from gnnrp.commands import flags
-from gnnrp.studies import presets
+from gnnrp.studies import presets, tables
 
 COMMAND = (sys.executable, "-m", "gnnrp.cli")
 
@@ -72,6 +73,27 @@ def test_flags_override_the_published_settings(tmp_path):
     assert record["report"]["num_steps"] == 3
 
 
+@pytest.mark.filterwarnings("ignore:all nodes are predicted")  # random labels
+def test_published_and_random_splits_are_a_flag(tmp_path, capsys, monkeypatch):
+    miniatures.copurchase(tmp_path)
+    monkeypatch.setenv("GNNRP_DATA", str(tmp_path))
+    found = {}
+    for kind in (None, "published", "random"):
+        flag = [] if kind is None else ["--splits", kind]
+        with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+            assert cli.main(["rp", "--dataset", "photo", "--json", *flag]) in {0, None}
+        found[kind] = json.loads(capsys.readouterr().out)
+    for kind in (None, "published"):
+        assert found[kind]["split_kind"] == "published"
+        assert found[kind]["splits"] == found[None]["splits"]
+        assert found[kind]["published"]["test"] == 95.55
+    assert found["random"]["split_kind"] == "random"
+    assert len(found["random"]["splits"]) == 10
+    assert found["random"]["published"] is None  # of another split
+    assert "10 random split(s)" in tables.run_table(found["random"])
+    assert "1 split(s)" in tables.run_table(found[None])
+
+
 def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
     done = gnnrp("rp", "--json", "--num-steps", "2", "--bandwidth", "10", cwd=tmp_path)
     assert json.loads(done.stdout)["settings"]["gamma"] == pytest.approx(0.005)
@@ -102,6 +124,10 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("rp --split x", "Error parsing --split: invalid literal for int()"),
         ("rp --split 99", "split must be at most 0, got 99"),
         ("rp --seed -1", "seed must be at least 0"),
+        ("rp --splits ten", "splits must be one of published, random, got 'ten'"),
+        ("rp --splits published", "'sbm' has no published splits here"),
+        ("rp --dataset cora --splits random", "leave out splits for its published"),
+        ("gntk --dataset tolokers --splits random", "has no random splits here"),
         ("rp --max-memory 8XB", "--max-memory: a size must be like 8GB"),
         ("rp --max-memory 1MB", "take a smaller graph"),
         (f"rp --max-memory {10**18}GB", "--max-memory: a size must be like 8GB"),
@@ -114,6 +140,7 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("rp --checkpoint-seconds nan --folder f", "checkpoint_seconds must be"),
         ("rp --hosts a,b", "need --shards"),
         ("rp --shards nowhere --split 0", "--split does not apply to --shards"),
+        ("rp --shards nowhere --splits random", "--splits does not apply to --shards"),
         ("rp cora", "cora"),
         ("gntk --depths 0", "depth must be at least 1"),
         ("gntk --depths", "depths must not be empty"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gnnrp import datasets
-from gnnrp.datasets import heterophilous, ogb, planetoid
+from gnnrp.datasets import heterophilous, ogb, planetoid, splits
 
 layouts = pytest.mark.parametrize("layout", miniatures.LAYOUTS)
 
@@ -156,6 +156,70 @@ def test_one_split_may_be_taken(tmp_path):
     for absent in (-1, 10):
         with pytest.raises(ValueError, match="split must be at"):
             datasets.select_split(data, absent)
+
+
+def test_photo_has_the_published_split_and_ten_random_ones(tmp_path):
+    miniatures.copurchase(tmp_path)
+    data = datasets.load("photo", tmp_path)
+    one, ten, other = (
+        datasets.load("photo", tmp_path, splits=kind, seed=seed)
+        for kind, seed in (("published", 1), ("random", 0), ("random", 1))
+    )
+    assert (data.split_kind, one.split_kind) == ("published", "published")
+    assert (ten.split_kind, ten.splits.train.shape) == ("random", (10, 20))
+    for mask, again, published in zip(
+        data.splits, one.splits, splits.published(20), strict=True
+    ):
+        np.testing.assert_array_equal(mask, published)
+        np.testing.assert_array_equal(again, published)
+    np.testing.assert_array_equal(ten.splits.train, splits.random(ten.labels, 10).train)
+    assert (other.splits.train != ten.splits.train).any()
+
+
+def test_counts_of_features_become_one_and_negative_numbers_stay(tmp_path):
+    written = miniatures.copurchase(tmp_path)
+    file = tmp_path / "amazon_electronics_photo.npz"
+    with np.load(file, allow_pickle=True) as arrays:
+        parts = dict(arrays)
+    parts["attr_data"] = np.array(parts["attr_data"])
+    parts["attr_data"][:4] = 105, 0.5, 0, -3
+    np.savez(file, **parts)
+    found = datasets.load("photo", tmp_path).features
+    rows, columns = np.nonzero(written.features)  # in the order of the file
+    values = np.asarray(found[rows, columns]).ravel()
+    assert values[:4].tolist() == [1, 1, 0, -3]
+    assert set(values[4:]) == {1}
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "allowed", "refused"),
+    [
+        ("tolokers", miniatures.heterophilous, "published", "random"),
+        ("cora", partial(miniatures.planetoid, name="cora"), "published", "random"),
+        ("roman-empire", miniatures.roman_empire_csv, "random", "published"),
+    ],
+)
+def test_splits_that_a_set_does_not_have_are_refused(
+    name, write, allowed, refused, tmp_path
+):
+    write(tmp_path / name.replace("-", "_"))
+    default = datasets.load(name, tmp_path)
+    assert datasets.load(name, tmp_path, splits=allowed).split_kind == allowed
+    assert default.split_kind == allowed
+    match = f"'{name}' has no {refused} splits here; leave out splits for its {allowed}"
+    with pytest.raises(ValueError, match=match):
+        datasets.load(name, tmp_path, splits=refused)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("kind", ["published", "random"])
+def test_splits_are_refused_before_a_download_and_for_the_generated_graph(kind):
+    with pytest.raises(ValueError, match=f"'sbm' has no {kind} splits"):
+        datasets.load("sbm", splits=kind)
+    with pytest.raises(ValueError, match="'cora' has no random splits"):
+        datasets.load("cora", splits="random")
+    with pytest.raises(ValueError, match="splits must be one of published, random"):
+        datasets.load("photo", splits="ten")
 
 
 @pytest.mark.parametrize("label", [-1, 5])

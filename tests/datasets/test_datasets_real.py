@@ -17,10 +17,10 @@ FACTS = {
     "cora": ((351, 217, 418, 818, 426, 298, 180), (140, 500, 1000), 0.810),
     "citeseer": ((249, 590, 668, 701, 596, 508), (120, 500, 1000), 0.738),
     "pubmed": ((4103, 7739, 7875), (60, 500, 1000), 0.802),
-    "computers": (None, (11001, 1375, 1376), 0.777),
-    "photo": (None, (6120, 765, 765), 0.827),
-    "cs": (None, (14666, 1833, 1834), 0.808),
-    "physics": (None, (27594, 3449, 3450), 0.931),
+    "computers": (None, (11002, 1375, 1375), 0.777),
+    "photo": (None, (6121, 765, 764), 0.827),
+    "cs": (None, (14667, 1833, 1833), 0.808),
+    "physics": (None, (27595, 3449, 3449), 0.931),
     "minesweeper": ((8000, 2000), (5000, 2500, 2500), 0.683),
     "tolokers": ((9192, 2566), (5879, 2939, 2940), 0.595),
     "texas": ((33, 1, 18, 101, 30), (87, 59, 37), 0.061),
@@ -114,6 +114,27 @@ def test_edges_and_features_are_as_counted_elsewhere(name, load):
     assert data.num_nodes - len(np.unique(edges)) == isolated
     if nonzeros is not None:
         assert data.features.nnz == nonzeros
+
+
+RANDOM = {  # sizes of the parts of ten random splits
+    "computers": (11001, 1375, 1376),
+    "photo": (6120, 765, 765),
+    "cs": (14666, 1833, 1834),
+    "physics": (27594, 3449, 3450),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_copurchase_and_coauthor_features_are_binary_and_splits_of_two_kinds(
+    name, load, data_dir
+):
+    data = load(name)
+    assert (data.split_kind, len(data.splits.train)) == ("published", 1)
+    assert set(np.unique(data.features.data)) == {1}
+    drawn = datasets.load(name, data_dir, download=False, splits="random")
+    assert (drawn.split_kind, len(drawn.splits.train)) == ("random", 10)
+    for part, mask in zip(RANDOM[name], drawn.splits, strict=True):
+        assert set(mask.sum(axis=1)) == {part}
 
 
 def test_citeseers_missing_nodes_have_edges_but_nothing_else(load):

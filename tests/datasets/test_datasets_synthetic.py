@@ -33,6 +33,64 @@ def test_bad_fractions_are_refused(fractions):
         splits.random(np.zeros(10, int), 0)
 
 
+# torch.randperm(n) after torch.manual_seed(123): first ten, last three
+PERMUTATIONS = {
+    7650: (
+        (1732, 3269, 1984, 2769, 5096, 5192, 4656, 7332, 7155, 3508),
+        (6450, 2411, 5906),
+    ),
+    13752: (
+        (4846, 5857, 11604, 6210, 12572, 10403, 6678, 5644, 4699, 9151),
+        (1616, 2800, 12496),
+    ),
+    18333: (
+        (8437, 15838, 12202, 9933, 4931, 6319, 12165, 8046, 5932, 9151),
+        (11069, 8469, 14264),
+    ),
+    34493: (
+        (10436, 23506, 10283, 20173, 5334, 14815, 1472, 22960, 32797, 22451),
+        (22589, 27900, 3997),
+    ),
+}
+
+
+@pytest.mark.parametrize("num_nodes", PERMUTATIONS)
+def test_permutations_are_those_of_torch(num_nodes):
+    order = splits.permutation(num_nodes, 123)
+    first, last = PERMUTATIONS[num_nodes]
+    assert (tuple(order[:10]), tuple(order[-3:])) == (first, last)
+    np.testing.assert_array_equal(np.sort(order), np.arange(num_nodes))
+    assert (splits.permutation(num_nodes, 124)[:10] != first).any()
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "sizes"),
+    [
+        (7650, (6121, 765, 764)),  # 0.9 - 0.8 is below 0.1 in floating point
+        (13752, (11002, 1375, 1375)),
+        (18333, (14667, 1833, 1833)),
+        (34493, (27595, 3449, 3449)),
+    ],
+)
+def test_published_splits_validate_test_and_train_in_this_order(num_nodes, sizes):
+    split = splits.published(num_nodes)
+    assert tuple(int(mask.sum()) for mask in split) == sizes
+    np.testing.assert_array_equal(np.sum(split, axis=0), np.ones((1, num_nodes)))
+    order = splits.permutation(num_nodes, 123)
+    _, num_val, num_test = sizes
+    assert split.val[0, order[:num_val]].all()
+    assert split.test[0, order[num_val : num_val + num_test]].all()
+
+
+def test_permutations_of_few_nodes_and_refusals():
+    assert splits.permutation(0, 1).tolist() == []
+    assert splits.permutation(1, 1).tolist() == [0]
+    with pytest.raises(ValueError, match="num_nodes must be at most 214748364"):
+        splits.permutation(2**28, 1)
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        splits.permutation(3, -1)
+
+
 def test_public_splits_refuse_overlap_by_node():
     with pytest.raises(ValueError, match="test node 1 is in another part"):
         splits.public(4, [0, 1], [2], [3, 1])

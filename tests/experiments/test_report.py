@@ -1,6 +1,7 @@
 """The report shows what was computed, beside the paper's figures, and nothing else."""
 
 import base64
+import dataclasses
 import html.parser
 import json
 from pathlib import Path
@@ -16,6 +17,7 @@ from experiments.report import (
     results_table,
     score_tables,
 )
+from gnnrp.studies import presets
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,18 +106,48 @@ def test_scores_stand_beside_the_papers_and_are_judged_by_their_spread():
     assert score_tables.verdict(exact, (82.72, 0.0)) == "-0.06, beyond"
 
 
-def test_what_is_told_of_photo_is_of_its_record():
-    record = json.loads(
-        (ROOT / "experiments/results/random_splits_photo.json").read_text()
+def test_the_provenance_of_the_settings_of_photo_is_of_its_records():
+    scan, splits = (
+        json.loads((ROOT / f"experiments/results/{name}_photo.json").read_text())
+        for name in ("settings_scan", "random_splits")
     )
-    mean, best = (
-        record[part]["mean"] for part in ("test", "step chosen on the test nodes")
-    )
-    told = score_tables.REASONS["photo", "RP"]
+    text, settings = score_tables.PROVENANCE["photo"], presets.SETTINGS["photo"]
+    assert splits["settings"] == dataclasses.asdict(settings)
+    matches = scan["matches"]
+    ours = {name: getattr(settings, name) for name in ("power", "gamma", "num_steps")}
+    assert any(ours.items() <= cell.items() for cell in matches)
+    assert f"A scan of {len(scan['cells'])} settings" in text
+    assert f"and {len(matches) - 1} others give it too" in text
+    test = splits["test"]
     assert (
-        f"On {record['splits']} other splits the mean is {mean:.1f}, or {best:.1f}"
-        in told
-    )
+        f"On {splits['splits']} random splits their mean is {test['mean']:.1f} and the "
+        f"best split has {test['max']:.1f}"
+    ) in text
+
+
+def test_random_splits_are_a_column_beside_the_published_one():
+    row = {"num_seeds": 1, "test_mean": 92.0, "test_std": 0.0}
+    drawn = {"num_seeds": 10, "test_mean": 91.0, "test_std": 0.5}
+    column = {
+        "published": {"RP": (92.0, 0.0), "GCN": (92.25, 0.61)},
+        "found": {"RP": row, "GCN": row},
+        "random splits": {"RP": drawn},
+    }
+    (table,) = score_tables.scores({"result": {"datasets": {"computers": column}}})
+    assert table.header[2:5] == ["runs", "ten random splits", "test, paper"]
+    cells = {line[0]: line[1:] for line in table.rows}
+    assert cells["RP"] == ["92.00", "1", "91.00 ± 0.50", "92.00", "+0.00, within"]
+    assert cells["GCN"][2] == "-"
+    assert "the one random split of the paper" in table.note
+    (line,) = [
+        results_table.row(
+            "computers",
+            column | {"found": {**column["found"], "LP": row}},
+            graph_alone=False,
+        )
+    ]
+    assert line[0] == "computers"
+    assert line[-3:] == ["91.00 ± 0.50", "92.00", "+0.00, within"]
 
 
 def test_what_differs_beyond_the_spread_has_a_reason_or_is_said_not_to_have_one():
@@ -130,7 +162,7 @@ def test_what_differs_beyond_the_spread_has_a_reason_or_is_said_not_to_have_one(
         },
     }
     (table,) = score_tables.scores({"result": {"datasets": {"citeseer": column}}})
-    assert "RP: the settings of the authors' script give 72.7" in table.note
+    assert "RP: not explained. The settings of the authors' script give" in table.note
     assert f"GCN: {score_tables.UNTUNED}" in table.note
     assert "MLP" not in table.note
     assert "GCN: training diverged." in table.note

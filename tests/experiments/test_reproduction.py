@@ -5,6 +5,7 @@ import importlib
 import json
 
 import jax
+import miniatures
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from experiments.paper import (
     generalization,
     heterophily,
     inductive_pmlp,
+    settings_scan,
     table1_ogb,
     table2_convergence,
     table3_datasets,
@@ -390,6 +392,63 @@ def test_tables_of_scores_train_networks_beside_rp(tmp_path, module):
         assert found[name]["epochs_run"] == 5
         assert 0 <= found[name]["test_mean"] <= 100
         assert len(found[name]["best_epochs"]) == found[name]["num_seeds"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:all nodes are predicted")  # random labels
+def test_photo_has_the_published_split_ten_random_ones_and_the_values_of_the_script(
+    tmp_path,
+):
+    miniatures.copurchase(tmp_path / "files")
+    config = table4_homophilic.Config(
+        datasets=("photo",),
+        models=("GCN",),
+        num_epochs=2,
+        data_dir=tmp_path / "files",
+        output=tmp_path,
+    )
+    made = runner.record(config, table4_homophilic.run, "table4_homophilic")
+    column = made["result"]["datasets"]["photo"]
+    lines = {"RP", table4_homophilic.SCRIPT, *table4_homophilic.LINES}
+    assert column["found"].keys() == {"GCN", *lines}
+    assert column["random splits"].keys() == lines
+    for rows, num_splits in ((column["found"], 1), (column["random splits"], 10)):
+        assert {rows[name]["num_seeds"] for name in lines} == {num_splits}
+        powers = [
+            rows[x]["settings"]["power"] for x in ("RP", table4_homophilic.SCRIPT)
+        ]
+        assert powers == [1, 3]
+
+
+@pytest.mark.filterwarnings("ignore:all nodes are predicted")  # random labels
+def test_a_scan_reports_each_setting_and_those_that_match(tmp_path):
+    miniatures.copurchase(tmp_path)
+    config = settings_scan.Config(
+        data_dir=tmp_path, powers=(1, 2), num_steps=(3, 9), output=tmp_path
+    )
+    found = settings_scan.main(config)
+    assert json.loads((tmp_path / "settings_scan_photo.json").read_text()) == found
+    assert len(found["cells"]) == 2 * 5 * 2 * 2
+    best = found["best by validation"]["val"]
+    assert best == max(cell["val"] for cell in found["cells"])
+    assert all(cell["best_step"] <= cell["num_steps"] for cell in found["cells"])
+    data = datasets.load("photo", tmp_path)
+    settings = dataclasses.replace(
+        presets.settings("photo"), power=2, gamma=20.0, row_normalize=True, num_steps=9
+    )
+    run = rp_study.run(data, settings).record
+    last = found["cells"][-1]
+    assert (last["val"], last["test"]) == (run["val_mean"], run["test_mean"])
+    assert last["best_step"] == run["splits"][0]["best_step"]
+    for match in found["matches"]:
+        assert round(match["test"], 2) == 95.55
+
+
+def test_sets_without_one_published_split_are_not_scanned(tmp_path):
+    miniatures.heterophilous(tmp_path)
+    config = settings_scan.Config(dataset="tolokers", data_dir=tmp_path)
+    with pytest.raises(ValueError, match="tolokers cannot be scanned"):
+        settings_scan.main(config)
 
 
 def test_absent_sets_show_published_figures_and_no_other(monkeypatch):
