@@ -113,11 +113,18 @@ def test_the_provenance_of_the_settings_of_photo_is_of_its_records():
     )
     text, settings = score_tables.PROVENANCE["photo"], presets.SETTINGS["photo"]
     assert splits["settings"] == dataclasses.asdict(settings)
-    matches = scan["matches"]
-    ours = {name: getattr(settings, name) for name in ("power", "gamma", "num_steps")}
-    assert any(ours.items() <= cell.items() for cell in matches)
-    assert f"A scan of {len(scan['cells'])} settings" in text
-    assert f"and {len(matches) - 1} others give it too" in text
+    names = ("power", "gamma", "row_normalize")
+    kernels, matches = (
+        {tuple(cell[name] for name in names): cell for cell in scan[part]}
+        for part in ("cells", "matches")
+    )
+    assert f"of {len(kernels)} combinations of K, γ and row normalization, " in text
+    assert f"{len(matches)} give it" in text
+    ours = matches.pop(tuple(getattr(settings, name) for name in names))
+    (other,) = matches.values()
+    assert (other["power"], other["gamma"], other["num_steps"]) == (1, 0.01, 1000)
+    assert other == scan["best by validation"]
+    assert f"score, {other['val']:.2f} against {ours['val']:.2f}" in text
     test = splits["test"]
     assert (
         f"On {splits['splits']} random splits their mean is {test['mean']:.1f} and the "
