@@ -20,7 +20,7 @@ import numpy as np
 import tyro
 
 from experiments.benchmarks import harness
-from gnnrp import datasets, graph, metrics, propagation, sparse
+from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.studies import presets, records
 from gnnrp.studies import rp as rp_study
 
@@ -95,12 +95,8 @@ def scan(data: datasets.Dataset, config: Config) -> list[dict[str, Any]]:
         similarity = rp_study.build_similarity(
             matrix, data.features, settings, num_train=num_train
         )
-        found = propagation.run(
-            similarity,
-            targets,
-            data.splits,
-            metric=metrics.accuracy,
-            **presets.arguments(settings),
+        found = rp_study.propagate(
+            similarity, targets, data.splits, settings, metrics.accuracy
         )
         for num_steps in config.num_steps:
             val, test = found.val[0, :num_steps], found.test[0, :num_steps]
