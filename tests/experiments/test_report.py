@@ -127,8 +127,8 @@ def test_the_provenance_of_the_settings_of_photo_is_of_its_records():
     assert f"score, {other['val']:.2f} against {ours['val']:.2f}" in text
     test = splits["test"]
     assert (
-        f"On {splits['splits']} random splits their mean is {test['mean']:.1f} and the "
-        f"best split has {test['max']:.1f}"
+        f"near the best of {splits['splits']} random splits, whose mean is "
+        f"{test['mean']:.2f} and largest score {test['max']:.2f}"
     ) in text
 
 
