@@ -104,7 +104,7 @@ def column_lp(
     )
     flat = _propagate_clipped(sparse.prepare(adjacency), _seeds(problem))
     scores = flat.reshape(len(targets), -1, targets.shape[1])
-    val, test = evaluate_parts(jax.device_put(problem), scores, metric=metric)
+    val, test = evaluate(problem, scores, metric=metric)
     settings = {"num_iterations": COLUMN_HOPS, "alpha": COLUMN_ALPHA}
     return Baseline(val, test, settings, {})
 
