@@ -32,7 +32,7 @@ def verdict(here: Any, stated: Any) -> str:
     """
     if not isinstance(here, dict) or here["test_mean"] is None or not stated:
         return "-"
-    difference = here["test_mean"] - stated[0]
+    difference = round(here["test_mean"] - stated[0], 2) + 0.0  # no -0.00
     spread = max(stated[1], here["test_std"] or 0.0) or 0.05
     return f"{difference:+.2f}, {'within' if abs(difference) <= spread else 'beyond'}"
 

@@ -64,7 +64,12 @@ def heterophily(record: dict[str, Any]) -> list[Table]:
         "GNTK, test %",
         "GCN, test %",
     ]
-    tables = [Table("Propagation designed for heterophily", header, lines)]
+    note = (
+        "The identity ('none') aligns with the labels by its diagonal alone, so "
+        "alignments compare only matrices with edges. RP takes A^K, the GNTK two "
+        "layers."
+    )
+    tables = [Table("Propagation designed for heterophily", header, lines, note)]
     for name, depths in result["depth"].items():
         if depths == published.ABSENT:
             tables.append(empty_table(name))
