@@ -23,7 +23,9 @@ def generalization(record: dict[str, Any]) -> list[Table]:
         "Spearman's rank correlation with the errors, and its p-value. In theory it is "
         "negative for the alignment and positive for the bound; 'holds' asks for this "
         "sign and a p-value of at most 0.05. The MLP reads no graph, so on the block "
-        "model its error is constant."
+        "model its error is constant. With fewer than eight graphs, the p-value counts "
+        "all orders. RP reaches nodes up to K hops from a training node, 62 % of the "
+        "test nodes of Cora and 31 % on Citeseer; the others count as the first class."
     )
     return [*tables, Table("Rank correlations", ["graphs", *methods], lines, note)]
 
@@ -65,9 +67,10 @@ def heterophily(record: dict[str, Any]) -> list[Table]:
         "GCN, test %",
     ]
     note = (
-        "The identity ('none') aligns with the labels by its diagonal alone, so "
-        "alignments compare only matrices with edges. RP takes A^K, the GNTK two "
-        "layers."
+        "The diagonal of a matrix aligns with the labels too, and the identity "
+        "('none') has nothing else: compare matrices with similar diagonals only. "
+        "RP takes A^K, the GNTK two layers. RP with the identity predicts the first "
+        "class for all nodes that are not in training."
     )
     tables = [Table("Propagation designed for heterophily", header, lines, note)]
     for name, depths in result["depth"].items():

@@ -66,7 +66,7 @@ class DatasetFlags:
         tyro.conf.arg(
             constructor=str,
             metavar="{published,random}",
-            help_behavior_hint="(default: published)",
+            help_behavior_hint="(default: published, where there is one)",
         ),
     ] = None
     """Splits of Computers, Photo, CS and Physics: the paper's, or ten at random."""

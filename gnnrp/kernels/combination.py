@@ -55,16 +55,18 @@ def combine(
         diagonal: compare each node with itself too.
 
     Raises:
-        ValueError: no kernel, an unknown rule, kernels or targets that are not finite
-            or of other shapes, a kernel that is zero when centered, targets of one
-            class, or no kernel with a positive alignment.
+        ValueError: no kernel, an unknown rule, kernels that are not square or not
+            finite, kernels and targets of different sizes, a kernel that is constant,
+            targets that are not one-hot or ±1, or of one class, or no kernel with a
+            positive alignment.
+        TypeError: targets that are not real numbers.
     """
     checks.one_of("rule", rule, RULES)
     centered = [_unit(f"kernels[{i}]", K, diagonal) for i, K in enumerate(kernels)]
     if not centered:
         msg = "kernels must not be empty; pass at least one matrix"
         raise ValueError(msg)
-    Y = np.asarray(targets, np.float64)
+    Y = _targets(targets)
     ideal, _ = _unit("the kernel of the targets", Y @ Y.T, diagonal)
     for i, (K, _) in enumerate(centered):
         checks.rows(f"kernels[{i}]", K, len(ideal))
@@ -87,6 +89,22 @@ def combine(
         overlaps=overlaps,
         alignment=float(v @ alignments / np.sqrt(v @ overlaps @ v)),
     )
+
+
+def _targets(targets: Any) -> np.ndarray:
+    """Return Y, which must be one-hot, or a column of ±1."""
+    Y = checks.reals("targets", targets).astype(np.float64)
+    is_binary = Y.ndim == 2 and Y.shape[1] == 1 and bool(np.isin(Y, (-1, 1)).all())
+    is_one_hot = Y.ndim == 2 and bool(
+        np.isin(Y, (0, 1)).all() and (Y.sum(1) == 1).all()
+    )
+    if not is_binary and not is_one_hot:
+        msg = (
+            f"targets must be one-hot (l, c), or a column of -1 and 1, got shape "
+            f"{Y.shape}; np.eye(num_classes)[labels] makes one of labels"
+        )
+        raise ValueError(msg)
+    return Y
 
 
 def _joint(overlaps: np.ndarray, alignments: np.ndarray) -> np.ndarray:

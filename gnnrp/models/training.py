@@ -142,10 +142,11 @@ def step(rule: Rule, state: State, data: Data) -> tuple[State, Float[Array, ""]]
 
 def _train_logits(network: nn.Module, params: Any, data: Data, key: Any) -> Any:
     """Return the logits in training mode, if the network has one."""
-    if "train" not in inspect.signature(network.__call__).parameters:
-        return network.apply(params, data.x, data.matrix)
-    rngs = {"dropout": key}
-    return network.apply(params, data.x, data.matrix, train=True, rngs=rngs)
+    known = inspect.signature(network.__call__).parameters
+    modes = {"train": True, "deterministic": False}
+    mode: Any = {name: value for name, value in modes.items() if name in known}
+    rngs = {"dropout": key} if mode else {}
+    return network.apply(params, data.x, data.matrix, rngs=rngs, **mode)
 
 
 def _update_best(rule: Rule, state: State, data: Data) -> Best:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from gnnrp import sparse
@@ -132,12 +133,14 @@ class Sum:
 
         Raises:
             ValueError: there is not one weight for each part, or there are none.
-            TypeError: a part is not a linear map.
+            TypeError: the parts are no tuple, or one of them is not a linear map.
         """
-        if len(self.parts) != len(self.weights) or not self.parts:
+        checks.instance("the parts of a sum", self.parts, tuple, "of linear maps")
+        shape = np.shape(self.weights)
+        if shape != (len(self.parts),) or not self.parts:
             msg = (
-                "similarity.Sum must have one weight for each part, got "
-                f"{len(self.weights)} for {len(self.parts)} parts"
+                "similarity.Sum must have one weight for each part, got weights of "
+                f"shape {shape} for {len(self.parts)} parts"
             )
             raise ValueError(msg)
         total = jnp.zeros_like(v)

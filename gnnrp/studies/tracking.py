@@ -1,6 +1,7 @@
 """The tangent kernel of any network during training, on some of the nodes."""
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from jaxtyping import Float, Int, Shaped
 from gnnrp.kernels import alignment
 from gnnrp.kernels.ntk import empirical
 from gnnrp.models import training
-from gnnrp.runtime import checkpoints, checks, tracing
+from gnnrp.runtime import checkpoints, checks, memory, tracing
 from gnnrp.runtime.options import Options
 
 
@@ -30,10 +31,10 @@ def track(
 ) -> list[dict[str, Any]]:
     """Train a network and compare its kernel Θ_t with graph and labels.
 
-    The network is any flax module with ``__call__(x, matrix)``, or with a keyword
-    ``train`` for dropout; x and matrix are those of ``data``, any pytrees that it
-    reads. Θ is computed by ``kernels.ntk.empirical``, between the given nodes only,
-    since Jacobians of all nodes rarely fit in memory.
+    The network is any flax module with ``__call__(x, matrix)``, perhaps with a keyword
+    ``train`` or ``deterministic`` for dropout; x and matrix are those of ``data``, any
+    pytrees that it reads. Θ is computed by ``kernels.ntk.empirical`` between some nodes
+    only, since the Jacobians of all nodes rarely fit in memory.
 
     Args:
         rule: network, optimizer and loss.
@@ -50,27 +51,37 @@ def track(
     Returns:
         A row for each evaluation, from step 0: centered alignments of Θ_t with the
         graph ("kernel_graph") and with the labels ("kernel_labels"), "drift"
-        |Θ_t - Θ_0| / |Θ_0|, and the training loss.
+        |Θ_t - Θ_0| / |Θ_0|, and the training loss. If training diverges, the rows end
+        there, with a warning.
 
     Raises:
-        ValueError: nodes out of range, a graph kernel of another shape, or arguments
-            that ``training.run`` refuses.
+        ValueError: fewer than two nodes, or nodes out of range, a graph kernel of
+            another shape or not finite, or arguments that ``training.run`` refuses.
         TypeError: an argument of another type.
 
     Source: Section 6, for any network.
     """
     checks.instance("data", data, training.Data, "such as Data(x, matrix, y, train)")
     nodes = checks.node_ids("nodes", nodes, len(data.targets))
-    graph_kernel = jnp.asarray(graph_kernel)
+    if len(nodes) < 2:
+        msg = f"nodes must hold at least two nodes, got {len(nodes)}"
+        raise ValueError(msg)
+    graph_kernel = jnp.asarray(checks.reals("graph_kernel", graph_kernel))
     checks.shape("graph_kernel", graph_kernel, (len(nodes),) * 2)
+    if not jnp.isfinite(graph_kernel).all():
+        msg = "graph_kernel must be finite, and holds NaN or infinity"
+        raise ValueError(msg)
     ideal = alignment.ideal_kernel(data.targets[nodes])
     folder = options.folder and Path(options.folder)
     journal = checkpoints.Journal(folder and folder / "tracking.jsonl")
+    max_bytes = memory.room(options.max_bytes).left
 
     @tracing.Jit
     def kernel(params: Any, data: training.Data) -> jax.Array:
         apply_fn = lambda params, x: rule.network.apply(params, x, data.matrix)  # noqa: E731
-        return empirical.ntk(apply_fn, params, data.x, nodes, reduce=reduce)
+        return empirical.ntk(
+            apply_fn, params, data.x, nodes, reduce=reduce, max_bytes=max_bytes
+        )
 
     @tracing.Jit
     def loss(params: Any, data: training.Data) -> jax.Array:
@@ -89,10 +100,10 @@ def track(
             "drift": jnp.linalg.norm(theta - first) / jnp.linalg.norm(first),
             "loss": loss(params, traced),
         }
-        row = {name: round(float(value), 6) for name, value in values.items()}
+        row = {name: float(f"{float(value):.6g}") for name, value in values.items()}
         journal.append({"step": t} | row)
 
-    training.run(
+    result = training.run(
         rule,
         data,
         key,
@@ -102,4 +113,7 @@ def track(
         options=dataclasses.replace(options, folder=folder and folder / "checkpoints"),
         journal=journal,
     )
+    if result.diverged >= 0:
+        msg = f"training diverged at step {int(result.diverged)}; lower the step size"
+        warnings.warn(msg, RuntimeWarning, stacklevel=2)
     return journal.rows

@@ -270,9 +270,9 @@ ROWS = [
     (
         lambda: run(similarity.Sum((similarity.Power(M, 1),), jnp.ones(2))),
         ValueError,
-        ["one weight for each part", "2 for 1"],
+        ["one weight for each part", "(2,) for 1"],
     ),
-    (lambda: run(similarity.Sum((), jnp.ones(0))), ValueError, ["0 for 0 parts"]),
+    (lambda: run(similarity.Sum((), jnp.ones(0))), ValueError, ["(0,) for 0 parts"]),
     (lambda: run(similarity.Sum((3,), jnp.ones(1))), TypeError, ["parts[0]"]),
     (lambda: run(similarity.Sandwich(S, None)), TypeError, ["inner " + MAP]),
     (lambda: similarity.Power(M, -1), ValueError, ["power", "-1"]),

@@ -484,6 +484,15 @@ def test_a_relation_needs_the_sign_of_the_theory_and_a_small_p_value():
     assert not generalization.relation(rows, "alignment", "RP", 1)["holds"]
 
 
+def test_p_values_of_few_graphs_count_all_orders():
+    for size, expected in ((3, 2 / 6), (4, 2 / 24), (5, 2 / 120)):
+        line = [float(i) for i in range(size)]
+        assert generalization.exact_p_value(line, line) == pytest.approx(expected)
+        rows = [{"bound": x, "errors": {"RP": x}} for x in line]
+        found = generalization.relation(rows, "bound", "RP", 1)
+        assert found["holds"] == (size == 5)
+
+
 @pytest.mark.slow
 def test_negative_edges_help_where_all_edges_are_heterophilic(tmp_path):
     found = quick(heterophily, tmp_path)["result"]

@@ -152,6 +152,8 @@ def test_a_stopped_run_resumes_with_all_rows(tmp_path):
     [
         ({"nodes": np.array([0, 1, 2, N])}, ["nodes", str(N)]),
         ({"graph_kernel": np.eye(3)}, ["graph_kernel", "(4, 4)", "(3, 3)"]),
+        ({"nodes": NODES[:1], "graph_kernel": TARGET[:1, :1]}, ["nodes", "two"]),
+        ({"graph_kernel": TARGET * np.nan}, ["graph_kernel", "finite"]),
         ({"options": Options(max_bytes=1)}, ["training of 1 network", "smaller"]),
     ],
 )
@@ -159,3 +161,31 @@ def test_what_does_not_match_is_refused(change, words):
     with pytest.raises(ValueError, match=words[0]) as error:
         unchecked(track, *arguments("GCNII"), **GIVEN | change)
     assert all(word in str(error.value) for word in words)
+
+
+def test_a_diverged_run_ends_its_rows_with_a_warning():
+    network, matrix = NETWORKS["GCN"]
+    rule = training.Rule(network, objectives.sgd(1e200), objectives.squared)
+    with pytest.warns(RuntimeWarning, match="diverged at step"):
+        found = track(rule, data(matrix), KEY, **GIVEN)
+    assert found[0]["step"] == 0
+    assert np.isnan(found[-1]["loss"]) or np.isinf(found[-1]["loss"])
+
+
+class Deterministic(nn.Module):
+    """A network whose dropout has the usual switch of flax."""
+
+    @nn.compact
+    def __call__(self, x, matrix, *, deterministic=True):
+        h = nn.Dropout(0.5)(x, deterministic=deterministic)
+        return dense(C)(matrix(h))
+
+
+def test_dropout_with_the_switch_of_flax_is_on_in_training():
+    rule = training.Rule(Deterministic(), objectives.sgd(0.1))
+    inputs = data(adjacency(0))
+    state = training.init(rule, inputs, KEY)
+    _, loss = training.step(rule, state, inputs)
+    logits = rule.network.apply(state.params, inputs.x, inputs.matrix)
+    without = objectives.cross_entropy(logits, inputs.targets, inputs.train)
+    assert abs(float(loss) - float(without)) > 1e-3

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Float
 
-from gnnrp import graph
+from gnnrp import graph, sparse
 from gnnrp.kernels.features.inputs import FeaturesLike, as_float, validate
 from gnnrp.runtime import checks, memory
 
@@ -86,13 +86,15 @@ def hop_features(
         max_bytes: limit of the memory in use; that of the machine by default.
 
     Returns:
-        Z in the floating type of X. Sparse X stay sparse unless the scaling is
+        Z in the type that JAX gives X. Sparse X stay sparse unless the scaling is
         "standard".
 
     Raises:
         ValueError: neither features nor degrees, another number of rows than nodes,
-            features that are not a finite matrix, or a Z that does not fit in memory.
-        TypeError: features that are not real numbers.
+            features that are not a finite matrix, a graph without nodes, or a dense Z
+            that does not fit in memory.
+        TypeError: features that are not real numbers, a W that is not sparse, or other
+            settings.
 
     Example:
         >>> W = graph.raw_adjacency(np.array([[0, 1], [1, 2]]))
@@ -100,6 +102,13 @@ def hop_features(
         >>> hop_features(np.array([[1.0], [2.0], [5.0]]), W, settings).tolist()
         [[1.0, 2.0], [2.0, 3.0], [5.0, 2.0]]
     """
+    checks.instance(
+        "settings", settings, HopSettings, "such as HopSettings(num_hops=2)"
+    )
+    adjacency = sparse.to_scipy(adjacency)
+    if not adjacency.shape[0]:
+        msg = f"the graph must have a node, got an adjacency of shape {adjacency.shape}"
+        raise ValueError(msg)
     x = _columns(features, adjacency, settings)
     keep_sparse = scipy.sparse.issparse(x) and settings.scaling != "standard"
     if not keep_sparse:

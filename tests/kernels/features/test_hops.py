@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from generators import unchecked
 
 from gnnrp import graph
 from gnnrp.kernels import features
@@ -110,6 +111,7 @@ def test_features_keep_their_type():
         (lambda: hop_features(X[:5], W), ["features", "5", "7"]),
         (lambda: hop_features(X * np.nan, W), ["finite"]),
         (lambda: hop_features(X, W, max_bytes=1), ["hop features", "fewer hops"]),
+        (lambda: hop_features(X[:0], W[:0, :0]), ["a node", "(0, 0)"]),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(call, words):
@@ -118,3 +120,22 @@ def test_bad_input_is_refused_in_one_sentence(call, words):
     message = str(error.value)
     assert "\n" not in message
     assert all(word in message for word in words), message
+
+
+def test_a_normalized_bcoo_is_an_adjacency_too():
+    bcoo = graph.normalized_adjacency(EDGES, NUM_NODES, self_loops=0)
+    settings = HopSettings(1, degree=False)
+    expected = hop_features(X, graph.normalize(W, self_loops=0), settings)
+    found = hop_features(X, bcoo, settings)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("adjacency", ["cora", None, np.eye(NUM_NODES)])
+def test_an_adjacency_that_is_not_sparse_is_refused(adjacency):
+    with pytest.raises(TypeError, match="BCOO or a scipy sparse matrix"):
+        unchecked(hop_features, X, adjacency)
+
+
+def test_settings_of_another_type_are_refused():
+    with pytest.raises(TypeError, match="settings must be a HopSettings"):
+        unchecked(hop_features, X, W, 3)
