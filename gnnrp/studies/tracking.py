@@ -1,6 +1,7 @@
 """The tangent kernel of any network during training, on some of the nodes."""
 
 import dataclasses
+import functools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -89,11 +90,13 @@ def track(
         return rule.loss_fn(logits, data.targets, data.train)
 
     traced = data._replace(matrix=tracing.as_argument(data.matrix))
-    start = training.init(rule, data, key).params
-    first = kernel(start, traced)
+
+    @functools.cache  # a resumed run computes it anew
+    def initial_kernel() -> jax.Array:
+        return kernel(training.init(rule, data, key).params, traced)
 
     def evaluate(t: int, params: Any) -> None:
-        theta = kernel(params, traced)
+        theta, first = kernel(params, traced), initial_kernel()
         values = {
             "kernel_graph": alignment.alignment(theta, graph_kernel, centered=True),
             "kernel_labels": alignment.alignment(theta, ideal, centered=True),

@@ -121,7 +121,10 @@ def test_a_kernel_against_the_labels_has_no_weight(rule):
         (lambda: combine([np.ones((21, 21))], TARGETS), [r"kernels\[0\]", "constant"]),
         (lambda: combine([kernels()[0]], np.ones((21, 1))), ["targets", "constant"]),
         (lambda: unchecked(combine, kernels(), LABELS), ["targets", "one-hot"]),
-        (lambda: combine(kernels(), LABELS[:, None]), ["targets", "one-hot"]),
+        (
+            lambda: unchecked(combine, kernels(), LABELS[:, None]),
+            ["targets", "one-hot"],
+        ),
         (lambda: combine([-kernels()[0]], TARGETS), ["no kernel aligns", "-"]),
     ],
 )

@@ -69,7 +69,7 @@ class HopSettings:
 
 def hop_features(
     features: FeaturesLike | None,
-    adjacency: scipy.sparse.csr_array,
+    adjacency: Any,
     settings: HopSettings = HopSettings(),
     *,
     max_bytes: int | None = None,
@@ -81,7 +81,7 @@ def hop_features(
 
     Args:
         features: X, dense or scipy sparse (n, d); None for the degrees alone.
-        adjacency: W from ``graph.raw_adjacency``.
+        adjacency: W from ``graph.raw_adjacency``, or BCOO.
         settings: number of hops, P and scaling.
         max_bytes: limit of the memory in use; that of the machine by default.
 
