@@ -130,7 +130,7 @@ def _check_split_kind(name: str, kind: str | None, kinds: tuple[str, ...]) -> No
     checks.one_of("splits", kind, ("published", "random"))
     if kind not in kinds:
         msg = (
-            f"dataset {name!r} has no {kind} splits; omit --splits (splits=) for its "
+            f"dataset {name!r} has no {kind} splits; omit splits for its "
             f"{kinds[0]} ones"
         )
         raise ValueError(msg)
