@@ -159,7 +159,7 @@ def main_terms(data: datasets.Dataset, walk: similarity.Power) -> list[float]:
         found += [
             generalization.bound(
                 block,
-                np.where(labels == label, 1, -1),
+                np.where(labels == label, 1.0, -1.0),
                 np.ones(len(index), bool),
                 alpha=alpha,
             ).main
