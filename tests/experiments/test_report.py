@@ -245,13 +245,13 @@ FINDINGS = {  # row of the page -> its names on Cora, Texas and the synthetic gr
     "kernel-graph alignment stays high": [
         None, None, "kernel-graph alignment (A^2L of each",
     ],
-    "more graph, better (Cora) or worse (Texas) kernel-target alignment": [
+    "more edges, higher (Cora) or lower (Texas) kernel-target alignment": [
         "more graph, better kernel", "more graph, worse kernel", None,
     ],
     "less homophily, lower kernel-target alignment": [
         None, None, "less homophily, lower kernel",
     ],
-    "more graph, better (Cora) or worse (Texas) test accuracy": [
+    "more edges, higher (Cora) or lower (Texas) test accuracy": [
         "more graph, better test", "more graph, worse test", None,
     ],
     "less homophily, lower test accuracy": [None, None, "less homophily, lower test"],
