@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,34 +63,12 @@ def track(
 
     Source: Section 6, for any network.
     """
-    checks.instance("data", data, training.Data, "such as Data(x, matrix, y, train)")
-    nodes = checks.node_ids("nodes", nodes, len(data.targets))
-    if len(nodes) < 2:
-        msg = f"nodes must hold at least two nodes, got {len(nodes)}"
-        raise ValueError(msg)
-    graph_kernel = jnp.asarray(checks.reals("graph_kernel", graph_kernel))
-    checks.shape("graph_kernel", graph_kernel, (len(nodes),) * 2)
-    if not jnp.isfinite(graph_kernel).all():
-        msg = "graph_kernel must be finite, and holds NaN or infinity"
-        raise ValueError(msg)
-    ideal = alignment.ideal_kernel(data.targets[nodes])
+    nodes, graph_kernel = _check(data, nodes, graph_kernel)
     folder = options.folder and Path(options.folder)
     journal = checkpoints.Journal(folder and folder / "tracking.jsonl")
-    max_bytes = memory.room(options.max_bytes).left
-
-    @tracing.Jit
-    def kernel(params: Any, data: training.Data) -> jax.Array:
-        apply_fn = lambda params, x: rule.network.apply(params, x, data.matrix)  # noqa: E731
-        return empirical.ntk(
-            apply_fn, params, data.x, nodes, reduce=reduce, max_bytes=max_bytes
-        )
-
-    @tracing.Jit
-    def loss(params: Any, data: training.Data) -> jax.Array:
-        logits: Any = rule.network.apply(params, data.x, data.matrix)
-        return rule.loss_fn(logits, data.targets, data.train)
-
     traced = data._replace(matrix=tracing.as_argument(data.matrix))
+    ideal = alignment.ideal_kernel(data.targets[nodes])
+    kernel, loss = _compile(rule, nodes, reduce, memory.room(options.max_bytes).left)
 
     @functools.cache  # a resumed run computes it anew
     def initial_kernel() -> jax.Array:
@@ -120,3 +99,38 @@ def track(
         msg = f"training diverged at step {int(result.diverged)}; lower the step size"
         warnings.warn(msg, RuntimeWarning, stacklevel=2)
     return journal.rows
+
+
+def _check(data: Any, nodes: Any, graph_kernel: Any) -> tuple[Any, jax.Array]:
+    """Return the nodes and the graph kernel, validated."""
+    checks.instance("data", data, training.Data, "such as Data(x, matrix, y, train)")
+    nodes = checks.node_ids("nodes", nodes, len(data.targets))
+    if len(nodes) < 2:
+        msg = f"nodes must hold at least two nodes, got {len(nodes)}"
+        raise ValueError(msg)
+    graph_kernel = jnp.asarray(checks.reals("graph_kernel", graph_kernel))
+    checks.shape("graph_kernel", graph_kernel, (len(nodes),) * 2)
+    if not jnp.isfinite(graph_kernel).all():
+        msg = "graph_kernel must be finite, and holds NaN or infinity"
+        raise ValueError(msg)
+    return nodes, graph_kernel
+
+
+def _compile(
+    rule: training.Rule, nodes: Any, reduce: str, max_bytes: int
+) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
+    """Return the kernel of some nodes and the training loss, of (params, data)."""
+
+    def kernel(params: Any, data: training.Data) -> jax.Array:
+        def apply_fn(params: Any, x: Any) -> Any:
+            return rule.network.apply(params, x, data.matrix)
+
+        return empirical.ntk(
+            apply_fn, params, data.x, nodes, reduce=reduce, max_bytes=max_bytes
+        )
+
+    def loss(params: Any, data: training.Data) -> jax.Array:
+        logits: Any = rule.network.apply(params, data.x, data.matrix)
+        return rule.loss_fn(logits, data.targets, data.train)
+
+    return tracing.Jit(kernel), tracing.Jit(loss)
