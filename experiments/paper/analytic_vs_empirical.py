@@ -63,9 +63,9 @@ class Config(runner.Config):
     """m, widths of the hidden layers."""
     depths: tuple[int, ...] = (2, 3)
     """L, numbers of weight matrices."""
-    num_networks: int = 8
+    num_networks: int = 4
     """Largest number of networks per width."""
-    budget: float = 3.0
+    budget: float = 0.65
     """10^12 operations for the networks of a width, four times that for the setting of
     the theory; networks of a width that cannot have two of them are not trained."""
     max_steps: int = 5000

@@ -49,14 +49,7 @@ def empty_table(name: str, reason: str = published.ABSENT) -> Table:
     return Table(name, ["dataset"], [[name]], reason)
 
 
-OTHER_SPLITS = (
-    "this record has ten random splits. On the paper's split, the score is the "
-    "published one (`gnnrp rp --dataset {}`)"
-)
-
 REASONS = {
-    ("computers", "RP"): OTHER_SPLITS.format("computers"),
-    ("photo", "RP"): OTHER_SPLITS.format("photo"),
     ("citeseer", "RP"): (
         "not explained. The settings of the authors' script give 72.7 (`gnnrp rp "
         "--dataset citeseer`, also with `--precision float64`). `--power 4` or "

@@ -46,7 +46,8 @@ def judge(
     """Return the findings of a run.
 
     Pairs of graphs are compared after the start of training. Accuracies must differ by
-    (4 n)^-1/2, the largest standard error for n test nodes.
+    (2 n)^-1/2, the largest standard error of a difference on n test nodes each. A graph
+    is homophilic if A(A, Θ*) is positive, heterophilic if it is negative.
 
     Args:
         values: ``kernel_graph``, ``kernel_labels`` and ``test`` at each evaluation, on
@@ -62,11 +63,10 @@ def judge(
         np.asarray(values[name], float)
         for name in ("kernel_graph", "kernel_labels", "test")
     )
-    error = (4 * max(1, num_test)) ** -0.5
+    error = (2 * max(1, num_test)) ** -0.5
     result = {"training raises kernel-target alignment": _in_time(labels, 1)}
     if synthetic:
-        middle = (max(levels) + min(levels)) / 2
-        signs = np.where(np.array(levels) > middle, 1, -1)
+        signs = np.sign(levels)
         high = {"of each graph": near}
         if "kernel_first" in values:
             high["of the homophilic edges"] = np.asarray(values["kernel_first"], float)

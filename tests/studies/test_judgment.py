@@ -53,7 +53,14 @@ def test_a_heterophilic_graph_turns_the_findings_around():
 def test_synthetic_findings_follow_homophily():
     near = (0.6, 0.5, 0.4)
     trend = np.array([[0, 0, 0], [0.05, 0, -0.05], [0.1, 0, -0.1]])
-    found = judge(near + trend, FALLING, FALLING, synthetic=True, kernel_first=FALLING)
+    found = judge(
+        near + trend,
+        FALLING,
+        FALLING,
+        levels=(0.1, 0, -0.1),
+        synthetic=True,
+        kernel_first=FALLING,
+    )
     high = "stays high: above 0.2 and half of the largest"
     both = (
         "training raises kernel-graph alignment on homophilic graphs and lowers it on "
@@ -67,6 +74,8 @@ def test_synthetic_findings_follow_homophily():
         "less homophily, lower test accuracy": True,
         both: True,
     }
+    mixed = judge(near + trend, FALLING, FALLING, levels=LEVELS, synthetic=True)
+    assert not mixed[both]  # all three are homophilic: their levels are positive
     low = tuple(x / 10 for x in near)  # above half of the largest, but not high
     found = judge(low - trend, RISING, RISING, synthetic=True)
     assert sum(found.values()) == 0
