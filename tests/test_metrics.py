@@ -65,6 +65,7 @@ def test_ties_go_to_the_first_class_and_never_to_an_absent_one():
     assert accuracy(alone, targets, all_of(3)) == 0
 
 
+@pytest.mark.long
 def test_ties_go_to_the_same_class_in_every_part_of_a_split():
     y = np.eye(4)[[1, 1, 2, 2, 3, 3, 1, 2]]
     node = np.arange(8)
@@ -99,6 +100,7 @@ def test_rows_outside_the_mask_do_not_count():
     assert accuracy(scores, targets, jnp.array([False, False, True])) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("score", [accuracy, roc_auc, metrics.roc_auc_to_round_off])
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_a_diverged_run_scores_nan(score, broken):
@@ -114,6 +116,7 @@ def test_an_empty_mask_scores_nan(score):
     assert jnp.isnan(score(targets, targets, jnp.zeros(4, bool)))
 
 
+@pytest.mark.long
 @dtypes
 @pytest.mark.parametrize("seed", SEEDS)
 def test_roc_auc_is_that_of_scikit_learn(seed, dtype):
@@ -145,6 +148,7 @@ def test_negative_zero_ties_with_zero(dtype):
         assert roc_auc(jnp.asarray(scores, dtype), targets, all_of(2)) == 0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_round_off_does_not_rank_nodes_of_one_score_in_float64(seed):
     scores, targets, mask = tied_problem(seed)
@@ -171,6 +175,7 @@ def test_roc_auc_ranks_scores_that_differ_little(score, gap, dtype):
     assert score(jnp.asarray(scores)[:, None], targets, all_of(4)) == 0.75
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "scores",
     [
@@ -195,6 +200,7 @@ def test_a_large_score_ties_no_others(score, outlier, dtype):
     assert score(scores, targets, all_of(7)) == 1
 
 
+@pytest.mark.long
 def test_the_largest_numbers_are_scores_too():
     largest = np.finfo(float).max
     scores = jnp.asarray([[largest], [-largest], [0.0]])
@@ -202,6 +208,7 @@ def test_the_largest_numbers_are_scores_too():
     assert by_name(scores, targets, all_of(3)) == 1
 
 
+@pytest.mark.long
 def test_scores_that_are_all_zero_tie():
     zeros, targets = jnp.zeros((4, 2)), one_hot([0, 1, 1, 0], 2)
     assert metrics.roc_auc_to_round_off(zeros, targets, all_of(4)) == 0.5
@@ -213,6 +220,7 @@ def test_unknown_targets_are_left_out():
     assert roc_auc(scores, targets, all_of(5)) == 0.5
 
 
+@pytest.mark.long
 def test_tasks_of_one_class_are_left_out_of_the_mean():  # field report 12
     targets = jnp.array([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     scores = jnp.array([[0.0, 3.0], [5.0, 2.0], [0.0, 1.0]])
@@ -240,6 +248,7 @@ def test_roc_auc_of_opposite_scores_is_its_complement():
     np.testing.assert_allclose(total, 1, rtol=1e-14)
 
 
+@pytest.mark.long
 def test_the_pairs_of_a_large_sample_do_not_overflow():
     n = 2**17  # n^2 / 4 pairs are 2^32
     targets = jnp.arange(n) % 2
@@ -251,6 +260,7 @@ def test_the_pairs_of_a_large_sample_do_not_overflow():
     np.testing.assert_allclose(found, 0.5 + 1 / n, atol=2e-6)
 
 
+@pytest.mark.long
 @dtypes
 @pytest.mark.parametrize("score", [accuracy, roc_auc])
 def test_a_batch_of_scores_and_masks_is_scored_one_by_one(score, dtype):
@@ -262,6 +272,7 @@ def test_a_batch_of_scores_and_masks_is_scored_one_by_one(score, dtype):
     np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_metrics_are_known_by_name():
     assert metrics.by_name("accuracy") is metrics.accuracy
     assert metrics.by_name("roc_auc") is metrics.roc_auc_to_round_off

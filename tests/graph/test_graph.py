@@ -169,6 +169,7 @@ def test_without_loops_the_row_of_an_isolated_node_is_zero(normalization):
     np.testing.assert_array_equal(found[:, 3:], np.zeros((5, 2)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "edges", [np.zeros((2, 0), int), np.array([]), [], [[], []], np.zeros((0, 2))]
 )
@@ -245,6 +246,7 @@ def test_directions_are_kept_on_request(weights):
     np.testing.assert_array_equal(found, built(DIRECTED, 4, weights, directed=True))
 
 
+@pytest.mark.long
 def test_opposite_directions_may_weigh_differently_where_they_are_kept():
     edges = np.array([[0, 1], [1, 0]])
     found = raw(edges, weights=[2.0, 3.0], directed=True)
@@ -626,6 +628,7 @@ def test_padding_nodes_of_jraph_are_isolated_and_padding_edges_are_left_out():
         np.testing.assert_array_equal(found, raw(given, **settings))
 
 
+@pytest.mark.long
 def test_a_padded_graphs_tuple_fits_with_a_missing_label_for_each_padding_node():
     padded = jraph.pad_with_graphs(graphs_tuple(PATH, 3), n_node=5, n_edge=8)
     labels, model = [0, None, 1], ResidualPropagation(2, 0.5, 4)
@@ -713,6 +716,7 @@ def test_a_negative_number_of_nodes_is_refused():
         raw(np.zeros((2, 0), int), -1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "given",
     [
@@ -761,6 +765,7 @@ def adjacency(edges, n, weights, **settings):
     return normalize(w, **scaling).toarray()
 
 
+@pytest.mark.long
 @holds_for(problems())
 def test_adjacency_is_the_one_of_the_definition(problem):
     edges, n, weights, _ = problem
@@ -768,6 +773,7 @@ def test_adjacency_is_the_one_of_the_definition(problem):
     np.testing.assert_allclose(adjacency(edges, n, weights), expected, rtol=1e-13)
 
 
+@pytest.mark.long
 @holds_for(problems(), strategies.sampled_from([0, 1, 0.3]))
 def test_adjacency_is_symmetric_with_spectrum_within_one(problem, self_loops):
     found = adjacency(*problem[:3], self_loops=self_loops)
@@ -778,6 +784,7 @@ def test_adjacency_is_symmetric_with_spectrum_within_one(problem, self_loops):
         assert values[-1] == pytest.approx(1)
 
 
+@pytest.mark.long
 @holds_for(problems(), strategies.booleans())
 def test_rows_of_row_and_columns_of_column_normalization_sum_to_one(problem, directed):
     edges, n, weights, _ = problem
@@ -787,6 +794,7 @@ def test_rows_of_row_and_columns_of_column_normalization_sum_to_one(problem, dir
     np.testing.assert_allclose(columns.sum(axis=0), 1, rtol=1e-13)
 
 
+@pytest.mark.long
 @holds_for(problems())
 def test_the_order_and_direction_of_edges_do_not_matter(problem):
     edges, n, weights, rng = problem
@@ -796,6 +804,7 @@ def test_the_order_and_direction_of_edges_do_not_matter(problem):
     np.testing.assert_array_equal(found, adjacency(edges, n, weights))
 
 
+@pytest.mark.long
 @holds_for(problems(weighted=False))
 def test_unweighted_duplicates_do_not_matter(problem):
     edges, n, _, rng = problem
@@ -806,6 +815,7 @@ def test_unweighted_duplicates_do_not_matter(problem):
     )
 
 
+@pytest.mark.long
 @holds_for(problems(weighted=True), strategies.sampled_from(["max", "min"]))
 def test_the_largest_or_smallest_of_equal_duplicates_is_the_edge(problem, rule):
     edges, n, weights, _ = problem
@@ -813,6 +823,7 @@ def test_the_largest_or_smallest_of_equal_duplicates_is_the_edge(problem, rule):
     np.testing.assert_array_equal(found, adjacency(edges, n, weights))
 
 
+@pytest.mark.long
 @holds_for(problems(), strategies.booleans())
 def test_renaming_nodes_renames_rows_and_columns(problem, directed):
     edges, n, weights, rng = problem
@@ -822,6 +833,7 @@ def test_renaming_nodes_renames_rows_and_columns(problem, directed):
     np.testing.assert_allclose(found[np.ix_(names, names)], expected, rtol=1e-13)
 
 
+@pytest.mark.long
 @holds_for(problems(weighted=True), strategies.floats(0.01, 100))
 def test_without_loops_the_unit_of_the_weights_does_not_matter(problem, unit):
     edges, n, weights, _ = problem
@@ -830,6 +842,7 @@ def test_without_loops_the_unit_of_the_weights_does_not_matter(problem, unit):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.long
 @holds_for(problems(), strategies.booleans())
 def test_a_sparse_matrix_and_its_edges_give_the_same(problem, directed):
     edges, n, weights, _ = problem
@@ -850,6 +863,7 @@ def entries(draw):
     return rows, columns, values.astype(float), n
 
 
+@pytest.mark.long
 @holds_for(entries())
 def test_repeated_entries_make_one_graph_in_every_form(problem):
     rows, columns, values, n = problem
@@ -874,6 +888,7 @@ def test_repeated_entries_make_one_graph_in_every_form(problem):
         np.testing.assert_array_equal(raw(edges, **settings, **more), expected)
 
 
+@pytest.mark.long
 @holds_for(entries(), strategies.sampled_from(["sum", "max", "min"]))
 def test_an_undirected_multigraph_and_its_edges_combine_alike(problem, rule):
     rows, columns, values, n = problem

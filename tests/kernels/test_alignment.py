@@ -39,6 +39,7 @@ def golden_kernel(name):
     }[name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case", GOLDEN["alignments"], ids=lambda c: f"{c['K1']}, {c['K2']}"
 )
@@ -92,6 +93,7 @@ def test_operators_are_met_some_columns_at_a_time(monkeypatch, width, centered):
     np.testing.assert_allclose(found, slow(dense, other, centered), rtol=1e-12)
 
 
+@pytest.mark.long
 @center
 def test_a_kernel_aligns_with_itself_and_its_multiples(centered):
     for kernel in itertools.chain(*forms(0)):
@@ -102,6 +104,7 @@ def test_a_kernel_aligns_with_itself_and_its_multiples(centered):
     assert found == pytest.approx(-1, rel=1e-13)
 
 
+@pytest.mark.long
 def test_a_heterophilic_bipartite_graph_aligns_negatively():
     path = np.array([[0, 1, 2], [1, 2, 3]])
     adjacency = graph.normalized_adjacency(path, 4, self_loops=0.0)
@@ -151,6 +154,7 @@ def test_the_alignment_of_a_zero_kernel_is_nan_with_a_warning(centered):
         assert jnp.isnan(alignment.alignment(zero, other, centered=centered))
 
 
+@pytest.mark.long
 @center
 def test_kernels_of_mixed_types_and_large_entries_align(centered):
     (dense, csr, *_), (_, factor, _) = forms(1)
@@ -248,6 +252,7 @@ def test_no_linear_predictor_beats_the_bayes_kernel():
         assert risk(best) < risk(best + 0.1 * rng.standard_normal(best.shape))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("same", "message"),
     [

@@ -69,6 +69,7 @@ def test_edges_are_counted_as_in_the_table_of_data_sets():
     assert homophily.by_edges(A, data.labels) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("centered", [False, True])
 def test_the_level_is_the_alignment_with_equal_labels(centered):
     A = adjacency(generators.edges(0), generators.N)

@@ -89,6 +89,7 @@ def test_the_same_weights_serve_another_graph_and_none(name, inputs):
     np.testing.assert_allclose(alone, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.long
 @every_network
 def test_sparse_inputs_and_graphs_tuples_give_the_same(name, inputs):
     network, params, _ = drawn(name, inputs, adjacency(0))
@@ -127,6 +128,7 @@ def test_appnp_is_a_restarted_walk_of_an_mlp(inputs):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sparse_inputs", [False, True])
 def test_dropout_keeps_the_mean_and_is_off_outside_training(inputs, sparse_inputs):
     network = gnn.SGC(C, power=2, dropout=0.5)
@@ -162,11 +164,13 @@ def test_dropout_keeps_each_input_with_its_probability_on_its_own(share):
         assert np.abs(together).max() < 5 / len(lanes) ** 0.5
 
 
+@pytest.mark.long
 def test_dropout_draws_any_shape():
     assert _layers.sample_mask(KEY, 0.5, (3, 11)).shape == (3, 11)
     assert _layers.sample_mask(KEY, 0.5, (0, 4)).shape == (0, 4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["bcsr", "segment_sum"])
 def test_gradients_through_dropout_of_symmetric_sparse_inputs_are_right(backend):
     x = sparse.prepare(scipy.sparse.csr_array(world(0).A), backend=backend)
@@ -183,6 +187,7 @@ def test_gradients_through_dropout_of_symmetric_sparse_inputs_are_right(backend)
     assert found == pytest.approx(float(expected), rel=1e-10)
 
 
+@pytest.mark.long
 def test_uniform_weights_and_biases_have_the_usual_bound():
     x = jnp.ones((3, 400))
     params = gnn.MLP(7, 900, 2).init(KEY, x)["params"]
@@ -193,6 +198,7 @@ def test_uniform_weights_and_biases_have_the_usual_bound():
         assert values.max() > 0.8 * fan_in**-0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "spread"), [("glorot", 2 / 1300), ("he", 2 / 400)])
 def test_other_initializations_have_their_variance_and_no_bias(kind, spread):
     params = gnn.MLP(3, 900, 2, initialization=kind).init(KEY, jnp.ones((3, 400)))
@@ -236,6 +242,7 @@ def test_networks_that_cannot_be_are_refused(network, message, inputs):
         network.init(KEY, inputs, adjacency(0))
 
 
+@pytest.mark.long
 def test_one_trace_serves_other_weights_and_graphs(inputs):
     network, params, _ = drawn("GCN", inputs, adjacency(0))
     traces = []
@@ -250,6 +257,7 @@ def test_one_trace_serves_other_weights_and_graphs(inputs):
     assert len(traces) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("x", "matrix", "message"),
     [
@@ -266,6 +274,7 @@ def test_inputs_that_are_no_features_are_refused_in_a_sentence(x, matrix, messag
         unchecked(_layers.parse_inputs, x, matrix)
 
 
+@pytest.mark.long
 def test_edge_values_are_numbers_and_parameters_of_the_network(inputs):
     tuples = graph.to_jraph(scipy.sparse.csr_array(world(0).A), inputs)
     network, params, _ = drawn("GCN", inputs, adjacency(0))

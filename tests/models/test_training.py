@@ -36,6 +36,7 @@ def same(one, two):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.long
 def test_losses_are_means_over_the_masked_nodes():
     rng = np.random.default_rng(0)
     f = jnp.asarray(rng.standard_normal((N, C)))
@@ -112,6 +113,7 @@ def test_seeds_by_vmap_are_single_runs():
             np.testing.assert_allclose(a[i], b, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.long
 def test_each_seed_may_have_its_own_split():
     rule = training.Rule(GCN, SGD, metric_fn=metrics.accuracy)
     keys = jax.random.split(KEY, 2)
@@ -132,6 +134,7 @@ def test_each_seed_may_have_its_own_split():
         training.run(rule._replace(metric_fn=None), three, keys, num_steps=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("patience", [None, 4])
 def test_validation_chooses_the_first_best_parameters(patience):
     rule = training.Rule(GCN, SGD, metric_fn=metrics.accuracy, patience=patience)
@@ -189,6 +192,7 @@ def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path):
     same(again.params, whole.params)
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_run_or_damaged_is_refused(tmp_path):
     rule = training.Rule(GCN, SGD)
 
@@ -244,6 +248,7 @@ def test_a_run_whose_matrix_is_a_plain_function_resumes(tmp_path):
     same(run(8).state.params, run(8, None).state.params)
 
 
+@pytest.mark.long
 def test_only_the_last_checkpoints_are_kept(tmp_path):
     rule = training.Rule(GCN, SGD)
     options = Options(
@@ -254,6 +259,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path):
     assert kept == [4, 5]
 
 
+@pytest.mark.long
 def test_divergence_stops_the_run_and_names_the_step(tmp_path):
     rule = training.Rule(gnn.GCN(C, 5, 2), objectives.sgd(1e200))
     options = Options(folder=tmp_path / "d", metadata={"optimizer": "sgd"})
@@ -264,6 +270,7 @@ def test_divergence_stops_the_run_and_names_the_step(tmp_path):
     assert [path.name for path in (tmp_path / "d").iterdir()] == [".lock"]
 
 
+@pytest.mark.long
 def test_a_linear_gnn_in_training_is_rp_step_by_step():
     K, eta = 2, 0.3
     network = gnn.SGC(C, power=K, use_bias=False)
@@ -287,6 +294,7 @@ def test_a_linear_gnn_in_training_is_rp_step_by_step():
         np.testing.assert_allclose(f, rp.predictions, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.long
 def test_gradient_descent_on_the_squared_loss_sums_over_the_training_nodes():
     eta, A = 0.05, np.asarray(adjacency(0)(jnp.eye(N)))
     rule = training.Rule(GCN, optax.sgd(eta * float(TRAIN.sum())), objectives.squared)
@@ -313,6 +321,7 @@ def same_up_to_rounding(one, two):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.long
 def test_each_step_moves_the_outputs_along_the_kernel_of_its_weights():
     network = gnn.GCN(1, 5, 2)
     learned = training.Data(X, adjacency(0), Y[:, :1], TRAIN)
@@ -401,6 +410,7 @@ def test_validation_needs_nodes_and_a_metric():
         training.run(rule, data(), KEY, num_steps=1)
 
 
+@pytest.mark.long
 def test_adam_learns():
     rule = training.Rule(GCN, objectives.adam(0.05, weight_decay=1e-3))
     with jax.numpy_dtype_promotion("standard"):  # optax mixes types
@@ -422,6 +432,7 @@ def test_equal_settings_are_one_optimizer_so_that_training_compiles_once():
             objectives.sgd(**change)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", [objectives.cross_entropy, objectives.squared])
 def test_what_the_mask_leaves_out_plays_no_part(loss):
     outside = int(np.flatnonzero(~SPLIT.train)[0])
@@ -501,6 +512,7 @@ class Counting(gnn.MLP):
         self.count = self.param("count", lambda _: jnp.zeros((), jnp.int32))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("network", "error", "sentence"),
     [

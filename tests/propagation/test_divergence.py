@@ -43,6 +43,7 @@ def residuals(S, split, step_size, num_steps):
     return np.array(R)
 
 
+@pytest.mark.long
 @METHODS
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_step_the_column_and_a_safe_step_size_are_told(method, seed):
@@ -59,6 +60,7 @@ def test_the_step_the_column_and_a_safe_step_size_are_told(method, seed):
         assert f"is not below 2 / λ_max = {told.safe_step_size:.4g}" in told.explanation
 
 
+@pytest.mark.long
 @METHODS
 def test_what_is_called_safe_is_and_not_much_more_is_not(method):
     S = positive_definite(0)
@@ -96,6 +98,7 @@ def bound(residual_fn):
     return convergence.safe_step_size(SPECTRUM, 9.0, curvature)
 
 
+@pytest.mark.long
 def test_losses_of_flatter_slope_bear_larger_steps():
     assert bound(losses.squared)[0] == 1
     assert bound(losses.softmax)[0] == 2
@@ -105,6 +108,7 @@ def test_losses_of_flatter_slope_bear_larger_steps():
     assert why == "no step size is known to be safe for this loss"
 
 
+@pytest.mark.long
 def test_iterated_steps_stop_where_no_residual_comes_back():
     S = positive_definite(0)
     told = run(S, "iterate", 10 * safe(S), num_steps=5000).report
@@ -126,6 +130,7 @@ def test_iterated_steps_stop_where_no_residual_comes_back():
     assert wild.report.divergences[0].step == told.divergences[0].step
 
 
+@pytest.mark.long
 def test_a_residual_that_comes_back_has_not_diverged():
     norms = np.array([[1.0, 2.0, 0.5], [1.0, 0.5, 2.0], [1.0, 2.0, np.nan], [0, 0, 0]])
     assert convergence.divergence_steps(norms).tolist() == [0, 2, 1, 0]

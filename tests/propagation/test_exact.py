@@ -447,6 +447,7 @@ def test_nearly_singular_kernel_gives_the_pseudo_inverse_limit():
     np.testing.assert_allclose(found, [[0.5], [0.5]], rtol=1e-14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", solvers.NAMES)
 def test_nearly_singular_kernel_gives_the_pseudo_inverse_limit_in_a_run(method):
     nobody = np.zeros(2, bool)
@@ -493,6 +494,7 @@ def test_even_power_on_a_bipartite_graph_converges():
     assert_close(exact.limit(factors, targets), targets)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", solvers.NAMES)
 @pytest.mark.parametrize("power", [1, 2])
 def test_a_run_says_diverged_with_the_spectrum_and_does_not_raise(method, power):
@@ -553,6 +555,7 @@ def test_limit_is_kernel_regression_by_the_pseudo_inverse(seed):
         assert_close(exact.limit(factorize(S), Y), expected, 1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_few_combinations_of_modes_represent_thousands_of_steps(dtype):
     modes = exact.growth(np.linspace(0, 1, 200), 0.5, np.arange(1, 3001))

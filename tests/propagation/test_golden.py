@@ -134,6 +134,7 @@ def test_restarting_label_propagation_is_the_golden_one():
     assert_golden(found, case["F_all"])
 
 
+@pytest.mark.long
 def test_converged_label_propagation_is_the_golden_one():
     targets, _ = seeds_of(PROPAGATION)
     case = LP["LP converged (1-a)(I-aA)^-1[Y,0]"]
@@ -193,6 +194,7 @@ each_walk = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @each_walk
 def test_generalized_similarity_is_the_golden_one(case):
     every = np.arange(5)
@@ -204,6 +206,7 @@ def test_generalized_similarity_is_the_golden_one(case):
         assert_golden(linear_maps.columns(S, every, 5), case["S"])
 
 
+@pytest.mark.long
 def test_gaussian_kernels_are_the_golden_ones():
     X, gamma = np.array(GENERALIZED["X"]), GENERALIZED["gamma"]
     plain = features.build(X, gamma=gamma, normalized=False)
@@ -243,6 +246,7 @@ def test_other_losses_follow_the_golden_trajectories(position, residual_fn):
         assert_golden(found[point["t"]], np.reshape(point["f_all"], targets.shape))
 
 
+@pytest.mark.long
 def test_probability_kernel_with_reweighted_residual_is_the_golden_one():
     check, train = LOSSES["prob_space_check"], np.array(LOSSES["train_idx"])
     f = jnp.asarray(check["f"])[:, None]

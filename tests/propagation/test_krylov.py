@@ -127,6 +127,7 @@ def test_space_of_m_vectors_does_not_give_many_more_steps():
     assert basis.error > 1e-4
 
 
+@pytest.mark.long
 @seeds
 def test_vectors_are_orthonormal_and_tridiagonalize_the_block(seed):
     S, train = matrices(seed)[0], split_of(seed).train
@@ -148,6 +149,7 @@ def test_vectors_are_orthonormal_and_tridiagonalize_the_block(seed):
     assert places.train.shape[1] == basis.vectors.shape[-1]
 
 
+@pytest.mark.long
 @seeds
 def test_splits_and_columns_do_not_know_each_other(seed):
     S, train = matrices(seed)[0], split_of(seed).train
@@ -180,6 +182,7 @@ def test_several_splits_send_their_columns_through_one_product():
 # Where the space is complete before its vectors are used up
 
 
+@pytest.mark.long
 @seeds
 @pytest.mark.parametrize("rank", [1, 4])
 def test_low_rank_kernel_ends_the_space_without_harm(seed, rank):
@@ -194,6 +197,7 @@ def test_low_rank_kernel_ends_the_space_without_harm(seed, rank):
     assert basis.error < 1e-12
 
 
+@pytest.mark.long
 def test_fewer_distinct_rows_than_vectors_end_the_space():
     rows = np.random.default_rng(0).standard_normal((4, 3))
     X = rows[np.arange(N) % 4]
@@ -235,6 +239,7 @@ def test_space_as_large_as_the_training_set_is_exact(seed):
     assert_close(found, expected, 1e-10)
 
 
+@pytest.mark.long
 def test_columns_without_a_label_stay_zero():
     S, train = matrices(0)[0], split_of(0).train
     targets = np.c_[generators.targets(0, N), np.zeros(N)]
@@ -326,6 +331,7 @@ def test_growth_stops_at_the_tolerance_and_the_error_is_about_that(seed, toleran
     assert before.error > tolerance
 
 
+@pytest.mark.long
 def test_no_more_vectors_than_steps_or_memory_allow():
     S, train = matrices(0)[0], split_of(0).train
     targets = generators.targets(0, N)
@@ -352,6 +358,7 @@ def test_single_precision_space_is_as_good_as_single_precision(seed):
     assert error < 1e-3
 
 
+@pytest.mark.long
 def test_divergence_is_no_exception():
     S, train = matrices(0)[2], split_of(0).train
     targets = generators.targets(0, N)

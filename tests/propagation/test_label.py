@@ -63,6 +63,7 @@ def test_limit_solves_the_linear_system(seed, alpha):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 @seeds
 def test_iterates_approach_the_limit_as_alpha_to_the_k(seed):
     adjacency, _, start = problem(seed)
@@ -79,6 +80,7 @@ def test_iterates_approach_the_limit_as_alpha_to_the_k(seed):
     assert gap(100) <= alpha**100 * gap(0) + 1e-13
 
 
+@pytest.mark.long
 @seeds
 def test_limit_minimizes_fit_to_all_seeds_plus_roughness(seed):
     adjacency, A, start = problem(seed)
@@ -118,6 +120,7 @@ def test_scores_are_not_clipped_so_that_evidence_adds_up():
     np.testing.assert_allclose(found[0], [1.414, 0.471], atol=5e-4)
 
 
+@pytest.mark.long
 def test_nodes_that_nothing_reaches_score_exactly_zero():
     edges = np.array([[0, 2], [1, 3]])
     adjacency = sparse.prepare(graph.normalized_adjacency(edges, 5, self_loops=0))
@@ -127,6 +130,7 @@ def test_nodes_that_nothing_reaches_score_exactly_zero():
     assert not found[2:].any()
 
 
+@pytest.mark.long
 def test_all_weights_of_the_restart_share_one_trace():
     adjacency, _, start = problem(0)
     traces = []
@@ -144,6 +148,7 @@ def test_all_weights_of_the_restart_share_one_trace():
     assert not np.allclose(results[0], results[2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_single_precision_starts_take_the_precision_of_the_adjacency(form, symmetric):

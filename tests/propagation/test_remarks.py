@@ -61,6 +61,7 @@ def collapsed(**settings):
     return run(flow, targets, split, **settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", solvers.NAMES[1:])
 def test_a_score_that_still_rises_at_the_last_step_is_remarked_on(method):
     with pytest.warns(UserWarning, match=LATE) as told:
@@ -70,6 +71,7 @@ def test_a_score_that_still_rises_at_the_last_step_is_remarked_on(method):
     assert list(found.report.warnings) == ["last step"]
 
 
+@pytest.mark.long
 def test_splits_share_one_remark():
     split = generators.splits(0, ((6, 4, 3), (6, 4, 3)))
     split.val[1] = False
@@ -102,6 +104,7 @@ def test_many_step_sizes_at_once_only_report():
     assert "last step" in second.report.warnings
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", solvers.NAMES[1:])
 def test_predictions_of_one_class_are_remarked_on(method):
     with pytest.warns(UserWarning, match=SAME) as told:
@@ -110,6 +113,7 @@ def test_predictions_of_one_class_are_remarked_on(method):
     assert set(np.argmax(found.predictions, axis=1)) == {0}
 
 
+@pytest.mark.long
 def test_without_nodes_to_judge_one_class_is_still_remarked_on():
     train = np.arange(12) < 5
     nobody = np.zeros(12, bool)
@@ -117,6 +121,7 @@ def test_without_nodes_to_judge_one_class_is_still_remarked_on():
         collapsed(split=Split(train, nobody, nobody))
 
 
+@pytest.mark.long
 def test_one_class_is_no_fault_where_nothing_else_was_to_be_learned():
     one = np.eye(2)[np.zeros(12, int)]
     several_tasks = np.ones((12, 2))
@@ -163,6 +168,7 @@ def fit(seed, *, holds_out, select):
     return model.fit(edges, labels, train, initial=start, **chosen_by)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("select", ["first", "last"])
 @pytest.mark.parametrize(("seed", "holds_out"), [(6, True), (7, False)])
 def test_the_estimator_remarks_on_a_choice_that_is_the_last_step(
@@ -174,6 +180,7 @@ def test_the_estimator_remarks_on_a_choice_that_is_the_last_step(
     assert model.best_step_ == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("holds_out", [True, False])
 def test_the_estimator_does_not_remark_on_the_end_of_a_plateau(holds_out):
     with silence():
@@ -192,6 +199,7 @@ def test_a_command_prints_a_remark_as_one_line(capsys):
     )
 
 
+@pytest.mark.long
 def test_commands_print_each_user_warning_once_and_leave_the_others(capsys):
     def told():
         with streams.warning_lines():

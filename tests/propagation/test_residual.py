@@ -199,6 +199,7 @@ def test_every_similarity_follows_the_dense_reference(case):
     assert_close(last.predictions, expected[-1])
 
 
+@pytest.mark.long
 def test_several_splits_and_unknown_targets_take_one_step_together():
     S, _, targets, split = basic(0)
     unknown = np.random.default_rng(0).random((N, C)) < 0.3
@@ -279,6 +280,7 @@ def test_gradient_descent_on_a_linear_gnn_is_rp_step_by_step(
 # Runs: what they return, by every method
 
 
+@pytest.mark.long
 @explicit_methods
 @pytest.mark.parametrize(("seed", "power"), [(0, 1), (1, 2), (2, 3)])
 def test_run_returns_the_curves_and_the_best_step_of_the_reference(seed, method, power):
@@ -300,6 +302,7 @@ def test_run_returns_the_curves_and_the_best_step_of_the_reference(seed, method,
         assert_close(found.predictions[s], F[best], tolerance)
 
 
+@pytest.mark.long
 @seeds
 @explicit_methods
 @pytest.mark.parametrize("shape", ["one", "each"])
@@ -321,6 +324,7 @@ def test_methods_agree_from_another_start(seed, method, shape):
         assert_close(found.predictions[s], F[int(found.best_step[s])], 2e-11)
 
 
+@pytest.mark.long
 @explicit_methods
 @pytest.mark.parametrize("num_steps", [1, 3])
 def test_few_steps_are_as_exact_as_many(method, num_steps):
@@ -354,12 +358,14 @@ def test_splits_at_once_equal_one_at_a_time_and_one_alone_has_no_axis(method):
         assert alone.report.num_steps == together.report.num_steps
 
 
+@pytest.mark.long
 @every_symmetric_similarity
 def test_every_symmetric_similarity_has_closed_forms(case):
     check_similarity(case, "exact")
     check_similarity(case, "krylov")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["iterate", "exact", "krylov"])
 def test_a_metric_that_says_nothing_of_the_validation_nodes_is_told(method):
     S, _, targets, split = basic(0)
@@ -369,6 +375,7 @@ def test_a_metric_that_says_nothing_of_the_validation_nodes_is_told(method):
         run(S, targets, of_one_class, metric=metrics.roc_auc, method=method)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["function", "restart", "sandwich of a power"])
 def test_similarities_run_step_by_step(name):
     check_similarity(generators.SIMILARITIES[name], "iterate")
@@ -386,6 +393,7 @@ def check_similarity(case, method):
     assert_close(found.predictions, F[int(found.best_step)], 1e-10)
 
 
+@pytest.mark.long
 @seeds
 @explicit_methods
 def test_permuting_the_nodes_permutes_the_predictions_only(seed, method):
@@ -421,6 +429,7 @@ def test_accuracy_is_that_of_the_predictions(seed, method):
         np.testing.assert_allclose(found.val[s], expected, atol=1e-12)
 
 
+@pytest.mark.long
 @explicit_methods
 def test_scores_are_not_clipped(method):
     # A hub with 6 leaves of class 0 and 2 of class 1, one step of η = 1.
@@ -441,6 +450,7 @@ def test_scores_are_not_clipped(method):
     np.testing.assert_allclose(found.predictions[0], [1.414, 0.471], atol=5e-4)
 
 
+@pytest.mark.long
 @explicit_methods
 def test_labels_outside_the_training_set_change_no_bit(method):
     S, _, targets, split = basic(0)
@@ -460,6 +470,7 @@ def test_labels_outside_the_training_set_change_no_bit(method):
         assert plain.predictions.any()
 
 
+@pytest.mark.long
 @explicit_methods
 def test_hidden_labels_may_be_unknown(method):
     S, _, targets, split = basic(0)
@@ -472,6 +483,7 @@ def test_hidden_labels_may_be_unknown(method):
     np.testing.assert_array_equal(plain.train_residual, blind.train_residual)
 
 
+@pytest.mark.long
 @seeds
 def test_unknown_training_targets_are_left_out_as_if_each_column_ran_alone(seed):
     S, _, targets, split = basic(seed)
@@ -505,6 +517,7 @@ def test_unknown_training_targets_are_left_out_as_if_each_column_ran_alone(seed)
             run(S, Y, one, method=method)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "residual_fn", [losses.squared, losses.absolute, losses.sigmoid, losses.softmax]
 )
@@ -525,6 +538,7 @@ def test_every_loss_runs_as_its_steps_do(residual_fn):
     assert_close(found.predictions, F[int(found.best_step) - 1])
 
 
+@pytest.mark.long
 def test_softmax_run_conserves_the_row_sums():
     S, _, targets, split = basic(0, 3)
     start = np.random.default_rng(0).standard_normal((N, C))
@@ -590,6 +604,7 @@ def test_patience_ends_the_run_once_it_has_run_out_for_every_split(method):
     assert found.report.num_steps == found.val.shape[1] == max(stops)
 
 
+@pytest.mark.long
 @explicit_methods
 def test_without_validation_nodes_the_last_step_is_kept(method):
     S, dense, targets, split = basic(0)
@@ -644,6 +659,7 @@ def test_auto_counts_the_step_sizes_that_closed_forms_share(monkeypatch):
         assert {each.report.solver for each in found} == {method}
 
 
+@pytest.mark.long
 def test_auto_iterates_where_memory_holds_too_few_vectors(monkeypatch):
     S, _, targets, split = basic(0)
     monkeypatch.setattr(exact, "MAX_TRAIN", 7)
@@ -663,6 +679,7 @@ def test_auto_iterates_for_other_losses_and_the_closed_forms_refuse_them():
             run(S, targets, split, residual_fn=losses.softmax, method=method)
 
 
+@pytest.mark.long
 def test_auto_iterates_for_asymmetric_similarities_and_the_closed_forms_refuse_them():
     _, _, targets, split = basic(0)
     world = generators.world(0)
@@ -776,12 +793,14 @@ def test_masks_that_are_not_boolean_are_refused(part):
         make_problem(*argument(**{part: np.array([1, 0, 0])}))
 
 
+@pytest.mark.long
 def test_parts_may_overlap_if_neither_is_trained_on():
     both = np.array([False, True, True])
     problem = make_problem(*argument(val=both, test=both))
     np.testing.assert_array_equal(problem.val.mask, problem.test.mask)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -801,6 +820,7 @@ def test_settings_that_make_no_sense_are_refused_by_value(settings, message):
         run(S, targets, split, **settings)
 
 
+@pytest.mark.long
 @explicit_methods
 def test_callback_is_told_ever_more_of_the_same_total(method):
     S, _, targets, split = basic(0)
@@ -821,6 +841,7 @@ def test_callback_is_told_ever_more_of_the_same_total(method):
         assert done[-1] == totals[0]
 
 
+@pytest.mark.long
 @methods
 def test_step_size_may_be_a_jax_scalar(method):
     S, _, targets, split = basic(0)
@@ -882,6 +903,7 @@ def counted_metric() -> tuple[Callable, list]:
     return CountedMetric(traces), traces
 
 
+@pytest.mark.long
 @explicit_methods
 def test_step_sizes_masks_and_graphs_of_equal_size_share_one_trace(method):
     traces = Traces()
@@ -912,6 +934,7 @@ def test_step_sizes_masks_and_graphs_of_equal_size_share_one_trace(method):
     assert len(traces) > before[0]
 
 
+@pytest.mark.long
 def test_numbers_of_steps_share_one_trace_of_the_iteration():
     S, _, targets, split = basic(0)
     metric, traces = counted_metric()
@@ -922,6 +945,7 @@ def test_numbers_of_steps_share_one_trace_of_the_iteration():
     assert len(traces) == before
 
 
+@pytest.mark.long
 def test_step_size_is_an_argument_of_a_traced_step():
     S, _, targets, split = basic(0)
     Y, mask = jnp.asarray(targets), jnp.asarray(split.train[0])[:, None]

@@ -202,6 +202,7 @@ def test_lazy_walk_and_restart_differ_although_both_are_called_alpha():
     assert np.abs(walk(v) - restart(v)).max() > 0.01
 
 
+@pytest.mark.long
 def test_sandwich_may_stack_any_maps():
     world = generators.world(0)
     inner = features.build(world.features, "laplacian", gamma=0.5)

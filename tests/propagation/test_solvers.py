@@ -72,6 +72,7 @@ def problem(seed, num_splits=1):
     return case.make(world), case.dense(world), generators.targets(seed), splits
 
 
+@pytest.mark.long
 @every_solver
 @pytest.mark.parametrize("num_splits", [1, 3])
 @pytest.mark.parametrize("from_zero", [True, False])
@@ -98,6 +99,7 @@ def test_every_solver_follows_the_reference(solver, num_splits, from_zero):
     assert (found.report.solver, found.report.reason) == (name, "requested")
 
 
+@pytest.mark.long
 @every_solver
 def test_every_solver_takes_several_step_sizes(solver):
     S, _, targets, splits = problem(1)
@@ -109,6 +111,7 @@ def test_every_solver_takes_several_step_sizes(solver):
         np.testing.assert_allclose(each.predictions, alone.predictions, atol=1e-11)
 
 
+@pytest.mark.long
 @every_solver
 def test_every_solver_is_swept(solver):
     S, _, targets, splits = problem(0)
@@ -119,6 +122,7 @@ def test_every_solver_is_swept(solver):
     assert table.solver.tolist() == [solvers.name_of(solver)]
 
 
+@pytest.mark.long
 @every_solver
 def test_every_solver_reports_divergence(solver):
     S, _, targets, splits = problem(0)
@@ -156,6 +160,7 @@ def test_auto_chooses_among_any_candidates():
     assert found.report.reason == "fewest columns through S: iterate 75, dense 14"
 
 
+@pytest.mark.long
 def test_a_solver_resumes_only_its_own_checkpoints(tmp_path):
     S, _, targets, splits = problem(0)
     settings = {"metric": metrics.accuracy, "options": Options(folder=tmp_path)}

@@ -132,6 +132,7 @@ def test_a_new_support_forgets_the_one_before():
         np.testing.assert_array_equal(back, product(each, v))
 
 
+@pytest.mark.long
 def test_supports_of_the_same_size_share_one_trace():
     csr = scipy.sparse.random_array((300, 300), density=0.05, rng=0, format="csr")
     matrix, traces = sparse.prepare(csr), []
@@ -147,6 +148,7 @@ def test_supports_of_the_same_size_share_one_trace():
     assert len(traces) <= 2  # on two sides of a rounding, at most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", [sparse.select_columns, linear_maps.restrict])
 def test_a_support_of_numbers_is_refused(function):
     matrix = sparse.prepare(scipy.sparse.eye_array(N, format="csr"))

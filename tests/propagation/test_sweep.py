@@ -69,6 +69,7 @@ def assert_same(found, expected):
     np.testing.assert_array_equal(found.report.diverged, expected.report.diverged)
 
 
+@pytest.mark.long
 @methods
 @pytest.mark.parametrize("patience", [None, 4])
 def test_step_sizes_together_equal_step_sizes_apart(world, method, patience):
@@ -77,6 +78,7 @@ def test_step_sizes_together_equal_step_sizes_apart(world, method, patience):
         assert_same(found, one(world, 2, step_size, **settings))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("residual_fn", [losses.softmax, losses.absolute])
 def test_other_losses_take_several_step_sizes_too(world, residual_fn):
     found = all_of(world, 1, residual_fn=residual_fn)
@@ -144,6 +146,7 @@ def table(world):
     )
 
 
+@pytest.mark.long
 def test_a_table_has_a_row_for_each_power_step_size_and_split(world, table):
     assert {len(column) for column in table} == {2 * len(GRID) * 2}
     np.testing.assert_array_equal(table.power, np.repeat([3, 1], 2 * len(GRID)))
@@ -159,6 +162,7 @@ def test_a_table_has_a_row_for_each_power_step_size_and_split(world, table):
         assert table.solver[row] == "exact"
 
 
+@pytest.mark.long
 def test_the_winner_has_the_best_mean_validation_score(table):
     best = sweep.winner(table)
     means = {
@@ -208,6 +212,7 @@ def test_the_grid_is_the_papers():
     assert sweep.POWERS == (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 
 
+@pytest.mark.long
 def test_any_similarity_may_be_swept(world):
     matrix, targets, split = world
     progress = []
@@ -231,6 +236,7 @@ def test_any_similarity_may_be_swept(world):
     assert progress == [("sweep", 1, 1)]
 
 
+@pytest.mark.long
 def test_step_sizes_may_be_an_array(world):
     matrix, targets, split = world
     found = propagation.run(

@@ -78,6 +78,7 @@ def test_one_one_way_edge_among_many_nodes_makes_auto_iterate(form):
         np.testing.assert_allclose(found.predictions[here], expected[there], atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["exact", "krylov"])
 def test_closed_forms_refuse_one_one_way_edge_among_many_nodes(method):
     run = functools.partial(
@@ -92,6 +93,7 @@ def test_closed_forms_refuse_one_one_way_edge_among_many_nodes(method):
         run(method=method)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["entries", "function"])
 def test_a_long_ring_is_symmetric(form):
     S = ring(one_way=False)
@@ -111,6 +113,7 @@ def test_the_round_off_of_a_hub_is_no_asymmetry(dtype):
         assert symmetry.find_asymmetry(S, MANY, jnp.dtype(dtype)) is None
 
 
+@pytest.mark.long
 @every_similarity
 @pytest.mark.parametrize("form", ["map", "function"])
 def test_every_similarity_is_as_symmetric_as_its_matrix(case, form):
@@ -134,6 +137,7 @@ def test_maps_of_symmetric_parts_need_no_product():
     assert symmetry.stored_symmetry(lambda v: v, EPS) is None
 
 
+@pytest.mark.long
 def test_a_kernel_function_that_is_not_symmetric_is_found():
     x = np.random.default_rng(0).random((generators.N, 3))
     one_sided = features.build(
@@ -196,6 +200,7 @@ class Cumulative:
         return True
 
 
+@pytest.mark.long
 def test_a_method_named_is_symmetric_is_no_statement():
     found = symmetry.find_asymmetry(Cumulative(), 10, FLOAT64)
     assert found == symmetry.ASYMMETRIC
@@ -256,6 +261,7 @@ def test_krylov_is_as_accurate_in_columns_of_small_targets():
     np.testing.assert_allclose(*(F[:, 1] for F in predictions), atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_the_limit_is_as_accurate_in_columns_of_small_seeds(symmetric):
     A, start = one_easy_column(300)
@@ -267,6 +273,7 @@ def test_the_limit_is_as_accurate_in_columns_of_small_seeds(symmetric):
     np.testing.assert_allclose(limit[:, 1], expected, atol=1e-6)
 
 
+@pytest.mark.long
 def test_adjacencies_of_small_entries_must_be_symmetric_too():
     A = 1e-9 * lopsided(8)[:3, :3]
     with pytest.raises(ValueError, match="symmetric"):

@@ -140,6 +140,7 @@ def test_equal_indices_are_summed(backend):
     np.testing.assert_array_equal(matrix(jnp.eye(3)), coo.toarray())
 
 
+@pytest.mark.long
 def test_bcoo_and_every_scipy_format_are_laid_out_alike():
     dense = entries("nonsymmetric")
     expected = jax.tree.leaves(sparse.prepare(scipy.sparse.csr_array(dense)))
@@ -318,6 +319,7 @@ def test_a_batch_of_entries_equals_a_loop(backend, kind, both):
     np.testing.assert_allclose(found, expected, atol=1e-14)
 
 
+@pytest.mark.long
 @backends
 def test_gradients_of_a_batch_and_batches_of_gradients_agree(backend):
     dense, matrix = prepared("nonsymmetric", backend)
@@ -616,6 +618,7 @@ def communities(backend):
     return csr, lambda: sparse.prepare(csr, backend=backend, reorder=True)
 
 
+@pytest.mark.long
 @backends
 def test_communities_stand_together(monkeypatch, backend):
     csr, prepare = communities(backend)
@@ -719,6 +722,7 @@ def test_right_sides_that_do_not_fit_are_refused(backend, shape):
         sparse.matmul(matrix, jnp.ones(shape))
 
 
+@pytest.mark.long
 def test_an_unknown_backend_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match="got 'bcrs'; did you mean 'bcsr'"):
         prepared("symmetric", "bcrs")
@@ -740,6 +744,7 @@ def test_what_int32_cannot_address_is_refused_before_anything_is_allocated(
         sparse.prepare(adjacency)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rows", "num_steps", "message"),
     [
@@ -760,6 +765,7 @@ def test_repeated_products_are_checked_before_they_are_traced(rows, num_steps, m
         )
 
 
+@pytest.mark.long
 def test_repeated_products_need_a_square_matrix_and_a_map():
     _, wide = prepared("rectangular", "bcsr")
     with pytest.raises(ValueError, match=r"2 products need a square matrix"):

@@ -63,6 +63,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_a_float32_gaussian_kernel_has_the_digits_of_its_features(case):
     x, gamma = CASES[case]
@@ -71,6 +72,7 @@ def test_a_float32_gaussian_kernel_has_the_digits_of_its_features(case):
     np.testing.assert_allclose(gram, slow(x, gamma), rtol=0, atol=2e-6)
 
 
+@pytest.mark.long
 @names
 @pytest.mark.parametrize(("scale", "gamma"), [(1, 0.5), (30, 1.0), (1, 1e30)])
 def test_sparse_rows_have_the_digits_of_their_features(name, scale, gamma):
@@ -83,12 +85,14 @@ def test_sparse_rows_have_the_digits_of_their_features(name, scale, gamma):
     assert gram[7, 8] == 1
 
 
+@pytest.mark.long
 @names
 def test_sparse_rows_without_an_entry_are_equal(name):
     nothing = scipy.sparse.csr_array((5, 40), dtype=np.float32)
     np.testing.assert_array_equal(found(nothing, 1.0, name), 1)
 
 
+@pytest.mark.long
 def test_float64_has_its_own_digits():
     x = np.array([[2e8], [2e8 + 0.5], [-2e8], [-2e8 + 0.5]])
     gram = features.matrix(features.build(x, gamma=1.0, normalized=False))
@@ -97,6 +101,7 @@ def test_float64_has_its_own_digits():
     np.testing.assert_allclose(gram, exact, rtol=1e-14)
 
 
+@pytest.mark.long
 def test_low_rank_kernels_have_the_digits_of_their_features():
     x = np.array([[2000], [2000.5], [-2000], [-1999.5]], np.float32)
     expected = slow(x, 1.0)
@@ -143,6 +148,7 @@ def test_few_pairs_are_evaluated_again():
     np.testing.assert_array_equal(same, plain)
 
 
+@pytest.mark.long
 def test_the_gaussian_kernel_may_be_differentiated_in_its_rows():
     """The pairs that are evaluated again have their gradient too."""
     x, v = 300 * draw(6, 2), np.arange(6.0)
@@ -167,6 +173,7 @@ def wide_features(num_entries=40_000, n=400, d=3_000_000):
     return scipy.sparse.csr_array(scipy.sparse.coo_array((values, place), (n, d)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", features.KERNELS)
 def test_wide_sparse_rows_need_no_dense_columns(name):
     built = features.build(wide_features(), name, gamma=0.01, normalized=False)
@@ -271,6 +278,7 @@ def test_finite_numbers_beyond_float32_are_too_large_not_infinite(make, name):
         make()
 
 
+@pytest.mark.long
 def test_features_whose_squares_vanish_are_refused():
     for convert in (np.asarray, scipy.sparse.csr_array):
         with pytest.raises(ValueError, match="zero in float32; scale them up"):
@@ -278,6 +286,7 @@ def test_features_whose_squares_vanish_are_refused():
     np.testing.assert_array_equal(gntk.gram(np.zeros((3, 2))), 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csr_array])
 def test_distances_promote_no_ranks(convert):
     x = np.where(np.arange(400) % 40 == 0, 30 * draw(20, 400), 0)

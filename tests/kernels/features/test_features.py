@@ -53,6 +53,7 @@ def test_every_kernel_by_name_has_a_reference_here():
     assert set(PAIRS) == set(features.KERNELS)
 
 
+@pytest.mark.long
 @kernels
 @pytest.mark.parametrize(
     ("block_size", "normalized"), [(1, True), (4, True), (N, True), (4, False)]
@@ -74,6 +75,7 @@ def test_products_and_matrix_equal_loops_over_pairs(kernel, block_size, normaliz
     )
 
 
+@pytest.mark.long
 def test_gaussian_kernels_equal_the_golden_ones():
     x = np.array(GOLDEN["X"])
     for normalized, name in ((False, "K_gauss"), (True, "K_sym_normalised")):
@@ -96,6 +98,7 @@ def test_a_bandwidth_that_is_not_positive_is_refused(bandwidth):
         features.gamma_from_bandwidth(bandwidth)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("seed", range(3))
@@ -170,6 +173,7 @@ def test_features_that_are_no_floats_become_float32(dtype):
     np.testing.assert_array_equal(built.features, x.astype(np.float32))
 
 
+@pytest.mark.long
 def test_float32_features_keep_their_precision_beside_a_float64_gamma():
     x = positive_features().astype(np.float32)
     built = features.build(x, gamma=jnp.asarray(GAMMA))
@@ -179,6 +183,7 @@ def test_float32_features_keep_their_precision_beside_a_float64_gamma():
     np.testing.assert_allclose(product, expected, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_equal_rows_are_at_distance_zero_in_float32():
     x = np.full((6, 40), 1e3 + 0.1, np.float32)
     gram = features.matrix(features.build(x, gamma=1.0, normalized=False))
@@ -215,6 +220,7 @@ def thin_features(n=150, d=90, seed=0):
     return x
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", features.KERNELS)
 @pytest.mark.parametrize("convert", [np.asarray, scipy.sparse.csc_array])
 def test_thin_features_give_the_kernel_of_dense_ones(kernel, convert):
@@ -235,6 +241,7 @@ def test_thin_features_give_the_kernel_of_dense_ones(kernel, convert):
         assert features.matrix(built)[6, 7] == 1
 
 
+@pytest.mark.long
 def test_thin_features_normalize_over_all_rows():
     x = thin_features()
     gram = np.exp(-np.sum((x[:, None] - x) ** 2, axis=2))
@@ -316,6 +323,7 @@ def test_all_gammas_share_one_trace(kernel):  # field report 21
     assert len(traces) == 1
 
 
+@pytest.mark.long
 def test_gamma_may_be_differentiated():
     built = features.build(positive_features(), normalized=False)
 
@@ -346,6 +354,7 @@ def test_a_blocked_product_never_holds_n_by_n(kernel):
     assert held < 5 * block_bytes(rows, n) < 8 * n**2 / 10
 
 
+@pytest.mark.long
 def test_a_product_takes_the_wider_of_both_types_and_a_vector_as_one_column():
     x = positive_features().astype(np.float32)
     built = features.build(x, gamma=GAMMA, block_bytes=block_bytes(4))

@@ -82,6 +82,7 @@ def test_fourier_features_have_the_stated_standard_error(num_features):
     assert score.std() == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "linear", "polynomial"])
 @pytest.mark.parametrize("num_landmarks", [5, 15, N])
 @normalizations
@@ -105,6 +106,7 @@ def test_nystrom_states_its_error(kernel, num_landmarks, normalized):
         np.testing.assert_allclose(as_matrix(scaled.map), expected, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_nystrom_recovers_a_kernel_of_low_rank_exactly():
     found = low_rank.nystrom(
         spread(), "linear", num_landmarks=2 * D, key=KEY, normalized=False
@@ -139,6 +141,7 @@ def test_more_landmarks_than_nodes_are_refused(num_landmarks):
         low_rank.nystrom(spread(), num_landmarks=num_landmarks, key=KEY)
 
 
+@pytest.mark.long
 def test_nystrom_refuses_a_kernel_that_is_not_psd():
     x = np.random.default_rng(0).normal(size=(N, D))
 
@@ -149,6 +152,7 @@ def test_nystrom_refuses_a_kernel_that_is_not_psd():
         low_rank.nystrom(x, distance, num_landmarks=10, key=KEY)
 
 
+@pytest.mark.long
 def test_row_sums_that_are_not_positive_are_refused():
     x = np.array([[1.0], [-1.0], [-1.0]])
     with pytest.raises(ValueError, match=r"finite, got .* in row 0"):

@@ -34,6 +34,7 @@ def by_quadrature(function, c, a, b, num=4000):
     return weight @ (function(u) * function(v)) @ weight
 
 
+@pytest.mark.long
 @every
 @pytest.mark.parametrize("sides", COVARIANCES)
 def test_expectations_are_integrals(name, sides):
@@ -64,6 +65,7 @@ def test_the_scale_makes_unit_variance_stay(name):
     assert kept == pytest.approx(1, rel=1e-14)
 
 
+@pytest.mark.long
 @every
 def test_derivative_is_the_derivative_of_covariance_in_c(name):
     activation = activations.by_name(name)
@@ -104,12 +106,14 @@ def test_no_variance_gives_finite_values_and_gradients(name):
             assert np.isfinite(jax.grad(function, argnums=(0, 1, 2))(*sides)).all()
 
 
+@pytest.mark.long
 def test_the_diagonal_is_exact():
     a = jnp.asarray(np.random.default_rng(0).random(1000) * 1e3 + 1e-3)
     np.testing.assert_allclose(activations.RELU.covariance(a, a, a), a / 2, rtol=1e-15)
     np.testing.assert_array_equal(activations.RELU.derivative(a, a, a), 0.5)
 
 
+@pytest.mark.long
 def test_a_leaky_relu_of_slope_one_is_the_identity_and_of_zero_a_relu():
     sides = [jnp.asarray(x) for x in (0.3, 1.0, 2.0)]
     one, zero = activations.leaky_relu(1), activations.leaky_relu(0)
@@ -120,6 +124,7 @@ def test_a_leaky_relu_of_slope_one_is_the_identity_and_of_zero_a_relu():
         np.testing.assert_allclose(found(*sides), expected(*sides), rtol=1e-14)
 
 
+@pytest.mark.long
 def test_unknown_activations_and_slopes_are_refused():
     with pytest.raises(ValueError, match="did you mean 'relu'"):
         activations.by_name("relus")

@@ -30,6 +30,7 @@ def assert_equal(found, expected, tolerance=1e-13):
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1, 5, 23, 100])
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_blocks_of_any_width_give_the_recursion(depth, width):
@@ -40,6 +41,7 @@ def test_blocks_of_any_width_give_the_recursion(depth, width):
         assert_equal(one, other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bias", gntk.BIASES)
 @pytest.mark.parametrize("name", activations.ACTIVATIONS)
 @pytest.mark.parametrize("trained", [(True, False, True), (False, True, False)])
@@ -51,6 +53,7 @@ def test_every_setting_is_that_of_the_recursion(bias, name, trained):
     assert_equal(compiled(P, G, network, width=6).ntk, expected, 1e-11)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bias", gntk.BIASES)
 def test_layers_one_by_one_give_both_kernels_of_every_depth(bias):
     P, G = world(2)
@@ -63,6 +66,7 @@ def test_layers_one_by_one_give_both_kernels_of_every_depth(bias):
             assert_equal(found, other)
 
 
+@pytest.mark.long
 def test_a_layer_holds_its_kernels_and_some_blocks():
     n, width = 400, 8
     P, G = world(3, n)
@@ -83,6 +87,7 @@ def test_a_layer_holds_its_kernels_and_some_blocks():
     assert plain.temp_size_in_bytes > G.nbytes
 
 
+@pytest.mark.long
 def test_a_layer_of_the_ntk_alone_skips_the_products_of_the_covariance():
     G = world(4)[1]
 
@@ -98,6 +103,7 @@ def test_a_layer_of_the_ntk_alone_skips_the_products_of_the_covariance():
     assert operations(ntk_only=True) < 0.8 * operations(ntk_only=False)
 
 
+@pytest.mark.long
 def test_settings_share_one_trace():
     P, _ = world(5)
     count = 0
@@ -156,6 +162,7 @@ def test_a_mesh_of_several_axes_is_refused():
         blocked.gcn(P, G, gntk.Network(2), mesh=mesh)
 
 
+@pytest.mark.long
 def test_a_mesh_of_one_device_gives_the_same():
     P, G = world(6)
     mesh = jax.make_mesh((1,), ("nodes",))

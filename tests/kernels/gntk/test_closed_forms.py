@@ -38,6 +38,7 @@ def assert_golden(found, expected):
     )
 
 
+@pytest.mark.long
 def test_two_layers_with_one_hot_inputs_equal_forty_digits():
     A = prepared(GOLDEN["A"])
     found = jax.jit(closed_forms.two_layer)(A, jnp.eye(5))
@@ -59,6 +60,7 @@ def test_constants_equal_forty_digits(case):
     assert found.shared == pytest.approx(case["c"], rel=1e-12)
 
 
+@pytest.mark.long
 def test_decoupled_and_linear_kernels_equal_forty_digits():
     A, eye = prepared(GOLDEN["A"]), jnp.eye(5)
     example = GOLDEN["decoupled_example"]
@@ -92,6 +94,7 @@ def test_two_layers_are_the_recursion_with_the_first_layer_trained(seed, spectra
         np.testing.assert_allclose(found, general.ntk, atol=1e-14)
 
 
+@pytest.mark.long
 @seeds
 @pytest.mark.parametrize("depth", [1, 2, 3, 6])
 @pytest.mark.parametrize("num_hops", [0, 1, 2])
@@ -154,6 +157,7 @@ def test_spectral_inputs_are_the_nearest_psd_matrix(seed):
     assert missed == pytest.approx(np.linalg.norm(values[values < 0]), rel=1e-12)
 
 
+@pytest.mark.long
 @seeds
 def test_gradient_descent_on_a_linear_network_is_residual_propagation(seed):
     A, targets = generators.adjacency(seed), generators.targets(seed)
@@ -187,6 +191,7 @@ def test_a_decoupled_kernel_is_a_similarity_for_runs():
     np.testing.assert_allclose(found.predictions, expected.predictions, atol=1e-12)
 
 
+@pytest.mark.long
 def test_matrices_and_settings_that_do_not_serve_are_refused():
     with pytest.raises(ValueError, match="symmetric"):
         closed_forms.spectral_gram(np.triu(np.ones((3, 3))))

@@ -35,6 +35,7 @@ def assert_golden(found, expected):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case", GOLDEN["cases"], ids=lambda c: f"{c['setting'][:4]}-{c['L']}"
 )
@@ -51,6 +52,7 @@ def test_blocks_equal_forty_digits(case):
     assert_golden(found.cross.nngp, case["nngp_all_train"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_the_same_graph_twice_is_the_transductive_kernel(depth):
     matrix = sparse.prepare(A)
@@ -64,6 +66,7 @@ def test_the_same_graph_twice_is_the_transductive_kernel(depth):
         np.testing.assert_allclose(block.ntk, expected.ntk, rtol=1e-8)
 
 
+@pytest.mark.long
 def test_training_without_the_graph_has_the_kernel_of_an_mlp():
     gram = jnp.asarray(X @ X.T)
     found = inductive.between(
@@ -104,6 +107,7 @@ def test_gradient_descent_on_a_linear_network_follows_the_blocks():
     np.testing.assert_allclose(f_all, outside @ weights, atol=1e-13)
 
 
+@pytest.mark.long
 def test_a_submatrix_is_not_the_subgraph_normalized_anew():
     edges, index = generators.edges(0), np.arange(8)
     whole = graph.normalized_adjacency(edges, N)
@@ -115,6 +119,7 @@ def test_a_submatrix_is_not_the_subgraph_normalized_anew():
     assert np.abs(found - anew).max() > 0.01
 
 
+@pytest.mark.long
 def test_training_nodes_out_of_range_are_refused():
     with pytest.raises(ValueError, match="index: node 9 is not one of 5"):
         inductive.between(

@@ -48,6 +48,7 @@ def expectation(f, c, a, b):
 # Kernels of GCNs
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nt")
 @pytest.mark.parametrize("kind", ["symmetric", "directed"])
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -60,6 +61,7 @@ def test_both_routes_give_the_same_kernels(kind, depth, bias, name):
     assert_close(neural_tangents.gcn(P, X, network), ours(P, X, network), 1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nt")
 @pytest.mark.parametrize("name", activations.ACTIVATIONS)
 def test_another_scale_and_every_name(name):
@@ -68,6 +70,7 @@ def test_another_scale_and_every_name(name):
     assert_close(neural_tangents.gcn(P, X, network), ours(P, X, network), 1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nt")
 def test_single_precision_stays_single():
     P, X = (jnp.asarray(x, jnp.float32) for x in (propagation("any"), node_features()))
@@ -77,6 +80,7 @@ def test_single_precision_stays_single():
     assert_close(found, ours(P, X, network), 1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nt")
 @pytest.mark.parametrize("bias", gntk.BIASES)
 def test_the_finite_network_is_the_one_described(bias):
@@ -98,6 +102,7 @@ def test_the_finite_network_is_the_one_described(bias):
     assert_close([found], [expected], 1e-13)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:size requires ndarray:DeprecationWarning")
 @pytest.mark.parametrize("implementation", [1, 2])
 def test_empirical_kernels_are_jacobian_products(nt, implementation):
@@ -143,6 +148,7 @@ def test_networks_that_stax_lacks_are_refused(settings, match):
 # Activations
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("layer", "arguments", "expected"),
     [
@@ -161,6 +167,7 @@ def test_activations_that_both_have_agree(nt, layer, arguments, expected):
     np.testing.assert_allclose(found.scale, expected.scale, rtol=1e-14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layer", ["Gelu", "Sin", "Rbf"])
 def test_others_make_the_network_that_neural_tangents_makes(nt, layer):
     P, X = propagation("directed"), node_features()
@@ -172,6 +179,7 @@ def test_others_make_the_network_that_neural_tangents_makes(nt, layer):
     assert_close(ours(P, X, network), expected, 1e-12)
 
 
+@pytest.mark.long
 def test_gelu_is_what_quadrature_says_under_jit_and_for_any_shape(nt):
     found = neural_tangents.activation(nt.stax.Gelu())
 
@@ -193,6 +201,7 @@ def test_gelu_is_what_quadrature_says_under_jit_and_for_any_shape(nt):
 # Training
 
 
+@pytest.mark.long
 def test_gradient_flow_is_the_exact_trajectory(nt):
     num_train, times, rate = 4, np.array([0.0, 0.5, 3.0, 40.0]), 0.7
     ntk = ours(propagation("directed"), node_features(), gntk.Network(3)).ntk
@@ -213,6 +222,7 @@ def test_gradient_flow_is_the_exact_trajectory(nt):
     assert_close(limit, [Y, others + solved], 1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_the_posterior_is_that_of_neural_tangents(nt, noise):
     num_train = 4
@@ -274,6 +284,7 @@ assert neural_tangents is nt
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nt")
 def test_loading_leaves_jax_as_it_was_and_tensorflow_alone():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -284,6 +295,7 @@ def test_loading_leaves_jax_as_it_was_and_tensorflow_alone():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_without_neural_tangents_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "neural_tangents", None)
     neural_tangents.load.cache_clear()

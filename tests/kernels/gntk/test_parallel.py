@@ -33,6 +33,7 @@ def ntk(gram, depth):
     return gntk.gcn(identity, gram, gntk.Network(depth)).ntk
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [2, 3, 10])
 def test_parallel_inputs_have_the_kernel_of_one_input(depth):
     found = ntk(gntk.gram(X), depth)
@@ -41,6 +42,7 @@ def test_parallel_inputs_have_the_kernel_of_one_input(depth):
     np.testing.assert_array_equal(opposite[0, 1], 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("num_features", [3, 300, 3000])
 @pytest.mark.parametrize("sign", [abs, np.asarray])
@@ -78,6 +80,7 @@ def test_blocks_and_tiles_see_parallel_inputs():
     np.testing.assert_allclose(first, exact / 2, rtol=1e-13)
 
 
+@pytest.mark.long
 def test_a_node_seen_through_two_graphs_is_parallel_to_itself():
     """Node 0 has no neighbor in training, and others of its kind at test time."""
     A = np.array([[0.3, 0.4, 0.0], [0.4, 0.1, 0.2], [0.0, 0.2, 0.7]])
@@ -92,6 +95,7 @@ def test_a_node_seen_through_two_graphs_is_parallel_to_itself():
     np.testing.assert_allclose(found.cross.ntk, exact, rtol=1e-13)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [1.0, 1e-10, 3e-10, 1e10, 1e-18, 1e18])
 def test_the_kernel_scales_with_inputs_of_any_size(scale):
     rows = (scale * SIXTY).astype(np.float32)
@@ -103,6 +107,7 @@ def test_the_kernel_scales_with_inputs_of_any_size(scale):
     assert wide[0, 1] / scale**16 == pytest.approx(OF_SIXTY, rel=1e-12)
 
 
+@pytest.mark.long
 def test_parallel_inputs_have_a_finite_gradient():
     def total(rows):
         return jnp.sum(gntk.gcn(identity, gntk.gram(rows), gntk.Network(3)).ntk)
@@ -115,6 +120,7 @@ def test_parallel_inputs_have_a_finite_gradient():
     np.testing.assert_allclose(along, 2 * 3 * (9 / 7), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_angles_larger_than_the_rounding_stay():
     angle = 1e-6
     rows = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)]])

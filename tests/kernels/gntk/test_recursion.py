@@ -34,6 +34,7 @@ def assert_golden(found, expected):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=name_of)
 def test_kernels_equal_forty_digits(case):
     P = sparse.prepare(scipy.sparse.csr_array(np.array(GOLDEN[case["propagation"]])))
@@ -54,6 +55,7 @@ def test_kernels_equal_forty_digits(case):
         assert_golden(found.nngp, case["nngp"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ARCCOS["cases"])
 def test_relu_expectations_equal_forty_digits(case):
     sides = [jnp.asarray(float(case[key])) for key in ("cov", "var_a", "var_b")]
@@ -104,6 +106,7 @@ def slow(P, X, depth, *, bias="none", beta=0.0, trained=None, c=2.0):
     return K, ntk
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bias", gntk.BIASES)
 @pytest.mark.parametrize("depth", [1, 2, 4])
@@ -118,6 +121,7 @@ def test_recursion_equals_loops_over_pairs(symmetric, bias, depth):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-7 * abs(other).max())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_training_all_layers_is_the_sum_of_training_each(depth):
     matrix, _, X = world(2)
@@ -135,6 +139,7 @@ def test_training_all_layers_is_the_sum_of_training_each(depth):
     np.testing.assert_allclose(sum(parts), whole.ntk, rtol=1e-13)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", activations.ACTIVATIONS)
 def test_both_kernels_are_symmetric_and_psd(name):
     matrix, _, X = world(3, symmetric=False)
@@ -148,6 +153,7 @@ def test_both_kernels_are_symmetric_and_psd(name):
         assert np.linalg.eigvalsh(kernel).min() > -1e-10 * np.abs(kernel).max()
 
 
+@pytest.mark.long
 def test_nodes_may_come_in_any_order():
     _, P, X = world(4)
     order = np.random.default_rng(0).permutation(N)
@@ -157,6 +163,7 @@ def test_nodes_may_come_in_any_order():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_relu_kernels_scale_with_the_square_of_the_features():
     matrix, _, X = world(5)
     large = compiled(matrix, gram(10 * X), gntk.Network(3))
@@ -166,6 +173,7 @@ def test_relu_kernels_scale_with_the_square_of_the_features():
         np.testing.assert_allclose(found, 100 * expected, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_gradients_are_finite_with_equal_inputs_and_nodes_without_any():
     matrix, _, X = world(6)
     X = X.copy()
@@ -179,6 +187,7 @@ def test_gradients_are_finite_with_equal_inputs_and_nodes_without_any():
     assert np.abs(gradient).max() > 0
 
 
+@pytest.mark.long
 def test_nodes_without_variance_have_no_kernel():
     lonely = scipy.sparse.csr_array(np.diag([1.0] * (N - 1) + [0.0]))
     found = compiled(sparse.prepare(lonely), gram(world(7)[2]), gntk.Network(3))
@@ -187,6 +196,7 @@ def test_nodes_without_variance_have_no_kernel():
         assert np.isfinite(kernel).all()
 
 
+@pytest.mark.long
 def test_the_diagonal_keeps_its_digits_through_many_layers():
     identity = sparse.prepare(scipy.sparse.eye_array(N, format="csr"))
     x = gram(world(8)[2])
@@ -204,6 +214,7 @@ def test_linear_networks_sum_the_same_kernel_at_each_layer():
     np.testing.assert_allclose(found.ntk, 3 * expected, rtol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_hops", [0, 2])
 def test_decoupled_networks_propagate_the_kernel_of_an_mlp(num_hops):
     matrix, P, X = world(10, symmetric=False)
@@ -223,6 +234,7 @@ def test_decoupled_networks_propagate_the_kernel_of_an_mlp(num_hops):
         np.testing.assert_allclose(one, far @ other @ far.T, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_branches_join_as_sums_and_means():
     matrix, _, X = world(11)
     kernels = [gntk.gcn(matrix, gram(X), gntk.Network(depth)) for depth in (1, 2, 3)]
@@ -280,6 +292,7 @@ def jumping_network(P):
     return build
 
 
+@pytest.mark.long
 def test_residual_connections_add_as_in_wide_networks():
     matrix, P, X = world(12)
     first = gntk.dense(gntk.propagate(gntk.initialize(gram(X)), matrix))
@@ -290,6 +303,7 @@ def test_residual_connections_add_as_in_wide_networks():
     assert error < 0.06
 
 
+@pytest.mark.long
 def test_jumping_knowledge_concatenates_as_in_wide_networks():
     matrix, P, X = world(13)
     first = gntk.dense(gntk.propagate(gntk.initialize(gram(X)), matrix))
@@ -324,6 +338,7 @@ def test_settings_and_graphs_share_one_trace():
     assert len(traces) == 1
 
 
+@pytest.mark.long
 def test_networks_that_differ_in_numbers_share_one_trace():
     traces = []
 
@@ -361,6 +376,7 @@ def test_a_block_without_its_variances_is_refused():
         gntk.transform(gntk.initialize(G[:1]))
 
 
+@pytest.mark.long
 def test_hops_and_branches_that_make_no_network_are_refused():
     matrix, _, X = world(0)
     with pytest.raises(ValueError, match="num_hops must be at least 0, got -1"):
@@ -369,5 +385,6 @@ def test_hops_and_branches_that_make_no_network_are_refused():
         gntk.add([])
 
 
+@pytest.mark.long
 def test_the_gram_matrix_of_no_rows_is_empty():
     assert gntk.gram(np.zeros((0, 3))).shape == (0, 0)

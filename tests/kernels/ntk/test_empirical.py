@@ -100,6 +100,7 @@ def test_blocks_of_index_sets_are_those_of_the_whole(network, J, method, reduce)
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limit", "method"), [(2**33, "contraction"), (8 * N * N, "products")]
 )
@@ -114,6 +115,7 @@ def test_auto_contracts_while_jacobians_fit(network, J, monkeypatch, limit, meth
     np.testing.assert_allclose(found, reduced(J, "sum"), rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.long
 def test_averages_over_nodes_and_classes(network, J):
     full = empirical.ntk(*network, reduce="full")
     np.testing.assert_allclose(empirical.over_nodes(full), full.mean((0, 2)))
@@ -121,6 +123,7 @@ def test_averages_over_nodes_and_classes(network, J):
     np.testing.assert_allclose(empirical.over_classes(full), expected, rtol=1e-11)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reduce", ["full", "trace", "sum"])
 def test_products_need_no_kernel(network, J, reduce):
     theta = reduced(J, reduce)
@@ -148,6 +151,7 @@ def test_alignment_with_labels_from_products_alone(network, J):
         assert float(guess.error) < 0.1 * abs(float(expected))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["trace", "squared_norm"])
 def test_estimates_are_unbiased_and_know_their_error(name):
     K = jnp.asarray(world(2).kernel)
@@ -181,6 +185,7 @@ def test_width_makes_all_reductions_agree():
     assert 1 / 12 < gaps[1] / gaps[0] < 1 / 5  # as width^-1/2: 1 / 8
 
 
+@pytest.mark.long
 def test_kernels_can_be_traced_and_differentiated(network):
     apply_fn, params, x = network
 
@@ -212,6 +217,7 @@ def test_what_cannot_be_computed_is_refused(network, arguments, message):
         empirical.ntk(*network, **arguments)
 
 
+@pytest.mark.long
 def test_outputs_must_be_a_matrix_and_reductions_known(network):
     _, params, x = network
     with pytest.raises(ValueError, match=r"matrix \(n, c\), got shape \(14,\)"):
@@ -230,6 +236,7 @@ def test_outputs_must_be_a_matrix_and_reductions_known(network):
         stochastic.trace(lambda v: v, 3, KEY, num_probes=1)
 
 
+@pytest.mark.long
 def test_keys_and_counters_among_the_parameters_stay_as_they_are(network):
     apply_fn, params, x = network
     more = {"net": params, "key": jax.random.key(3), "count": jnp.arange(2)}

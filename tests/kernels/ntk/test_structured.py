@@ -38,6 +38,7 @@ def x():
     return jnp.asarray(world(0).features)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reduce", empirical.REDUCTIONS)
 def test_golden_values(reduce):
     layers = [
@@ -58,6 +59,7 @@ def _key(reduce):
     }[reduce]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reduce", empirical.REDUCTIONS)
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_gcns_of_one_to_three_layers(depth, reduce, x):
@@ -89,6 +91,7 @@ def test_an_mlp_of_four_layers_with_or_without_propagation_after_it(reduce, x):
         close(found, by_autodiff(network, params, x, adjacency(0), reduce))
 
 
+@pytest.mark.long
 def test_a_linear_gnn_is_a_gcn_of_one_layer(x):
     network = gnn.SGC(C, power=3)
     params = network.init(KEY, x, adjacency(0))
@@ -97,6 +100,7 @@ def test_a_linear_gnn_is_a_gcn_of_one_layer(x):
     close(found, by_autodiff(network, params, x, adjacency(0), "trace"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("depth", [2, 3])
 def test_the_ntk_parameterization_scales_gradients(depth, use_bias, x):
@@ -108,6 +112,7 @@ def test_the_ntk_parameterization_scales_gradients(depth, use_bias, x):
     close(found, by_autodiff(network, params, x, adjacency(0), "trace"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [2, 3])
 def test_wide_networks_have_the_infinite_kernel(depth, x):
     network = gnn.GCN(1, 4096 if depth == 2 else 256, depth, use_bias=False,
@@ -123,6 +128,7 @@ def test_wide_networks_have_the_infinite_kernel(depth, x):
     assert error < (0.03 if depth == 2 else 0.15)
 
 
+@pytest.mark.long
 def test_sparse_inputs_and_a_gram_matrix_at_hand_give_the_same(x):
     network = gnn.GCN(C, 5, 2)
     params = network.init(KEY, x, adjacency(0))
@@ -140,6 +146,7 @@ def test_sparse_inputs_and_a_gram_matrix_at_hand_give_the_same(x):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block_size", [1, 4, 14, 100])
 def test_blocks_of_any_size_make_the_same_kernel(block_size, x):
     network = gnn.GCN(C, 5, 2)
@@ -180,6 +187,7 @@ def test_alignment_is_differentiable_in_graph_and_weights(x):
     assert total == pytest.approx(float((ahead - behind) / 2e-6), abs=1e-7)
 
 
+@pytest.mark.long
 def test_one_layer_object_may_stand_twice(x):
     W = jnp.asarray(np.random.default_rng(0).standard_normal((4, 4)))
     layer = Layer(W, jnp.ones(4))
@@ -187,6 +195,7 @@ def test_one_layer_object_may_stand_twice(x):
     close(structured.mlp([layer] * 3, x), structured.mlp(apart, x))
 
 
+@pytest.mark.long
 def test_what_has_no_structured_kernel_is_refused(x):
     network = gnn.GCN(C, 5, 4)
     layers = gnn.layers(network, network.init(KEY, x, adjacency(0)))
