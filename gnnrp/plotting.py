@@ -58,6 +58,38 @@ def learning_curve(
     return figure
 
 
+def choice(record: dict[str, Any]) -> Figure:
+    """Draw validation score against alignment for each similarity that was tried.
+
+    Args:
+        record: see ``studies.auto_rp.run``.
+    """
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    trials = record["choice"]["trials"]
+    trials = [trial for trial in trials if trial["alignment"] is not None]
+    for label, color, belongs in (
+        ("power of A", "C0", lambda parts: len(parts) == 1 and not parts[0]["kernel"]),
+        ("kernel", "C1", lambda parts: len(parts) == 1 and parts[0]["kernel"]),
+        ("sum", "C2", lambda parts: len(parts) > 1),
+    ):
+        some = [trial for trial in trials if belongs(trial["parts"])]
+        if some:
+            x, y = ([trial[key] for trial in some] for key in ("alignment", "val_mean"))
+            axes.plot(x, y, "o", color=color, label=label)
+    for trial in sorted(trials, key=lambda trial: -trial["val_mean"])[:1]:
+        point = trial["alignment"], trial["val_mean"]
+        axes.annotate(trial["name"], point, fontsize="x-small")
+    axes.set(
+        xlabel="alignment with the training labels",
+        ylabel=f"validation {_METRIC[record['metric']]}",
+        title=f"Similarities tried on {record['dataset']}",
+    )
+    if trials:
+        axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
 def depths(record: dict[str, Any]) -> Figure:
     """Draw scores and alignments of wide networks against their depth.
 

@@ -33,7 +33,7 @@ from gnnrp.propagation import (
     solvers,
     sweep,
 )
-from gnnrp.studies import presets
+from gnnrp.studies import presets, similarities
 from gnnrp.studies import rp as rp_study
 
 COMMANDS: dict[str, tuple[float | None, float | None]] = {
@@ -110,12 +110,12 @@ def curve(config: Config) -> dict[str, float]:
     data = datasets.load(config.curve, config.data_dir)
     settings = presets.settings(config.curve)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    flow = rp_study.build_similarity(
+    flow = similarities.build(
         matrix,
         data.features,
         settings,
         num_train=int(data.splits.train.sum(axis=1).max()),
-    )
+    ).similarity
 
     times = harness.interleaved(
         {"curve": lambda: published(flow, data, settings)}, config.repeats
@@ -216,9 +216,9 @@ def time_to_accuracy(config: Config) -> dict[str, Any]:
         raise ValueError(msg)
     settings = presets.settings(config.curve)
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-    flow = rp_study.build_similarity(
+    flow = similarities.build(
         matrix, data.features, settings, num_train=int(data.splits.train.sum())
-    )
+    ).similarity
     times = harness.interleaved({"RP": lambda: published(flow, data, settings)}, 1)
     best = float(published(flow, data, settings).best_val[0])
     x = jnp.asarray(features.as_dense(data.features))

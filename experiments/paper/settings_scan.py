@@ -21,7 +21,7 @@ import tyro
 
 from experiments.benchmarks import harness
 from gnnrp import datasets, graph, metrics, sparse
-from gnnrp.studies import presets, records
+from gnnrp.studies import presets, records, similarities
 from gnnrp.studies import rp as rp_study
 
 
@@ -92,9 +92,9 @@ def scan(data: datasets.Dataset, config: Config) -> list[dict[str, Any]]:
             row_normalize=row_normalize,
             num_steps=max(config.num_steps),
         )
-        similarity = rp_study.build_similarity(
+        similarity = similarities.build(
             matrix, data.features, settings, num_train=num_train
-        )
+        ).similarity
         found = rp_study.propagate(
             similarity, targets, data.splits, settings, metrics.accuracy
         )

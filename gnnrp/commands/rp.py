@@ -4,7 +4,7 @@ import dataclasses
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from gnnrp.commands._shared import (
     ResumableFlags,
@@ -31,6 +31,10 @@ class Rp(_Flags, ResumableFlags):
 
     bandwidth: Annotated[float | None, setting(float, "(default: by --gamma)")] = None
     """σ of the Gaussian kernel, instead of γ."""
+    similarity: Literal["settings", "auto"] = "settings"
+    """S by the settings, or the best of a menu on the validation nodes."""
+    search_seconds: float = 600
+    """With --similarity auto: time after which no other similarity is tried."""
     shards: Path | None = None
     """Folder from `gnnrp partition`, instead of a dataset: plain RP on its parts."""
     hosts: str | None = None
@@ -55,6 +59,12 @@ class Rp(_Flags, ResumableFlags):
             )
             raise ValueError(msg)
         self.check_dataset()
+        if self.similarity == "auto":
+            self._run_auto()
+            return
+        if self.search_seconds != Rp.search_seconds:
+            msg = "--search-seconds needs --similarity auto"
+            raise ValueError(msg)
         self.check_folder()
         target = self.figure_path()
         self._settings(self.dataset, has_features=True)  # checked before files are read
@@ -79,6 +89,42 @@ class Rp(_Flags, ResumableFlags):
             return plotting.learning_curve(record, trajectory.val, trajectory.test)
 
         self.show(record, tables.run_table, target, figure)
+
+    def _run_auto(self) -> None:
+        """Choose the similarity by validation, run, and print."""
+        from gnnrp.studies import auto_rp, records, tables
+
+        checks.positive("search_seconds", self.search_seconds)
+        for name in self._set_flags():
+            msg = (
+                f"--{name.replace('_', '-')} does not apply to --similarity auto, "
+                "which chooses the settings; leave one of them out"
+            )
+            raise ValueError(msg)
+        target = self.figure_path()
+        with Bar(quiet=self.quiet) as progress:
+            began = time.perf_counter()
+            dataset = self.load_dataset()
+            record = auto_rp.run(
+                dataset,
+                seconds=self.search_seconds,
+                options=self.options(progress),
+                load_seconds=time.perf_counter() - began,
+            )
+        record["command"] = records.command()
+        from gnnrp import plotting
+
+        self.show(record, tables.choice_table, target, lambda: plotting.choice(record))
+
+    def _set_flags(self) -> list[str]:
+        """Return the flags of settings and checkpoints that are set."""
+        names = [field.name for field in dataclasses.fields(RPSettings)]
+        names = [*names, "bandwidth", "folder", "resume", "checkpoint_seconds"]
+        return [
+            name
+            for name in names
+            if getattr(self, name, None) != getattr(Rp, name, None)
+        ]
 
     def _for_hosts(self) -> str | None:
         """Return a flag that was set and needs --hosts."""
@@ -151,6 +197,8 @@ class Rp(_Flags, ResumableFlags):
         # The published settings of a kernel do not fit the graph alone.
         has_kernel = has_features and self.kernel != "none"
         settings = presets.settings(name, has_features=has_kernel)
+        if self.hops is not None:  # nor do they fit a kernel of hop features
+            settings = presets.hop_settings(self.hops)
         values = values_from_flags(self, settings)
         if self.kernel == "none":
             values["kernel"] = None

@@ -17,6 +17,7 @@ from gnnrp.propagation import Exact, Iterate, problem, similarity
 from gnnrp.propagation.sizes import Sizes
 from gnnrp.runtime import checks, memory
 from gnnrp.studies import rp as rp_study
+from gnnrp.studies import similarities
 from gnnrp.studies.settings import RPSettings
 from gnnrp.types import LinearMap, MetricFn, Split
 
@@ -27,7 +28,10 @@ SELECTED = ("power", "step_size", "num_steps")
 class Inputs(NamedTuple):
     """Similarity, targets, masks, metric and settings of a fit."""
 
-    similarity: LinearMap  # S
+    similarity: LinearMap | None  # S; None: to be chosen
+    adjacency: scipy.sparse.csr_array  # W
+    matrix: sparse.Matrix  # A
+    features: Any  # X, or None
     targets: Float[np.ndarray, "n c"]
     train: Bool[np.ndarray, " n"]
     val: Bool[np.ndarray, " n"]  # those of a training class
@@ -42,6 +46,12 @@ class Inputs(NamedTuple):
     def split(self) -> Split:
         """Return training and validation nodes as a split without test nodes."""
         return Split(self.train, self.val, np.zeros_like(self.val))
+
+    def start(self) -> Float[np.ndarray, "n c"] | None:
+        """Return F_0: ``initial``, or the class shares of a centered run."""
+        if self.initial is not None or not self.settings.is_centered:
+            return self.initial
+        return rp_study.class_shares(self.targets, self.train[None])[0]
 
     def with_power(self, power: int) -> LinearMap:
         """Return S with another power of A and the same kernel."""
@@ -70,28 +80,51 @@ def parse_settings(params: dict[str, Any]) -> RPSettings:
         raise ValueError(msg)
     checks.count("seed", params["seed"], 0)
     metrics.by_name(params["metric"])
-    names = ("kernel", "row_normalize", "loss", "select", "method", "precision")
-    return RPSettings(**{name: params[name] for name in names} | numbers)
+    names = ("row_normalize", "hops", "scaling", "center")
+    names += ("loss", "select", "method", "precision")
+    kernel = params["kernel"]
+    if kernel is None and params["hops"] is not None:
+        kernel = "gaussian"
+    values = {name: params[name] for name in names} | numbers
+    return RPSettings(kernel=kernel, **values)
+
+
+def check_free(params: dict[str, Any], defaults: dict[str, Any]) -> None:
+    """Refuse parameters that an automatic choice sets itself."""
+    checks.positive("search_seconds", params["search_seconds"])
+    names = (*SELECTED, "kernel", "gamma", "alpha", "row_normalize", "hops", "scaling")
+    for name in (*names, "center", "loss", "select", "method"):
+        if params[name] != defaults[name]:
+            msg = (
+                f"{name}={params[name]!r} does not apply to similarity='auto', which "
+                "chooses the settings; leave one of them out"
+            )
+            raise ValueError(msg)
 
 
 def validate(
-    data: GraphData, initial: Any, settings: RPSettings, metric: str
+    data: GraphData, initial: Any, settings: RPSettings, metric: str, *, auto: bool
 ) -> Inputs:
-    """Validate graph, labels, masks and features, and build the similarity."""
+    """Validate graph, labels, masks and features, and build S unless it is chosen."""
     classes, codes, train, val = _nodes(data)
     if metric == "roc_auc" and val.any() and len(np.unique(codes[val])) == 1:
         msg = "roc_auc needs two classes in val_mask, and all its nodes are of one"
         raise ValueError(msg)
-    x = _features(data.features) if settings.kernel else None
-    adjacency = graph.normalized_adjacency(
+    needs_features = settings.kernel or (auto and data.features is not None)
+    x = _features(data.features) if needs_features else None
+    adjacency = graph.raw_adjacency(
         data.edges,
         len(codes),
         weights=data.weights,
         duplicates=data.duplicates,
         signed=data.signed,
     )
-    matrix = sparse.prepare(adjacency)
-    flow = rp_study.build_similarity(matrix, x, settings, num_train=int(train.sum()))
+    matrix = sparse.prepare(graph.normalize(adjacency))
+    flow = None
+    if not auto:
+        flow = similarities.build(
+            matrix, x, settings, num_train=int(train.sum()), adjacency=adjacency
+        ).similarity
     targets = _one_hot(codes, len(classes), train, val)
     in_class = targets.any(axis=1)
     if val.any() and not (val & in_class).any():
@@ -99,6 +132,9 @@ def validate(
         raise ValueError(msg)
     return Inputs(
         similarity=flow,
+        adjacency=adjacency,
+        matrix=matrix,
+        features=x,
         targets=targets,
         train=train,
         val=val & in_class,

@@ -1,5 +1,6 @@
 """Selection of power, step size and number of steps by validation."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,9 @@ from jaxtyping import Bool, Int
 from gnnrp import metrics, propagation
 from gnnrp.estimator._inputs import SELECTED, Inputs
 from gnnrp.propagation import Steps, sweep
+from gnnrp.studies import choice as auto
+from gnnrp.studies.candidates import Candidate, Similarities, Task
+from gnnrp.types import LinearMap
 
 NUM_STEPS = 100  # of the grid, as in the paper's search
 
@@ -19,29 +23,27 @@ class Choice(NamedTuple):
     step_size: float
     best_step: int
     val: float
+    similarity: str
+    trials: list[dict[str, Any]] | None = None  # of an automatic choice
 
 
 def fit(
     inputs: Inputs, params: dict[str, Any]
 ) -> tuple[Choice, propagation.Trajectory]:
     """Choose the parameters that are None by validation, and run RP with them."""
+    if inputs.similarity is None:
+        return _fit_auto(inputs, params)
     settings = inputs.settings
     free = {name for name in SELECTED if params[name] is None}
     powers = sweep.POWERS if "power" in free else (settings.power,)
     step_sizes = sweep.STEP_SIZES if "step_size" in free else (settings.step_size,)
     num_steps = NUM_STEPS if "num_steps" in free else settings.num_steps
     grid = (powers, step_sizes, num_steps)
-    choice = Choice(powers[0], step_sizes[0], num_steps, float("nan"))
+    name = str(Candidate((settings,)))
+    choice = Choice(powers[0], step_sizes[0], num_steps, float("nan"), name)
     remarks = {}
     if free and not inputs.val.any():
-        out = held_out(
-            inputs.codes,
-            inputs.train,
-            fraction=float(params["holdout"]),
-            seed=int(params["seed"]),
-            num_classes=1 if inputs.metric is metrics.accuracy else 2,
-        )
-        part = inputs._replace(train=inputs.train & ~out, val=out)
+        part = _hold_out(inputs, params)
         choice = best_of_grid(part, *grid)
         if choice.best_step == num_steps:  # unless it is the end of a plateau
             warned = _run(part, choice, num_steps).report.warnings
@@ -57,6 +59,50 @@ def fit(
     return choice, trajectory._replace(report=report)
 
 
+def _fit_auto(
+    inputs: Inputs, params: dict[str, Any]
+) -> tuple[Choice, propagation.Trajectory]:
+    """Choose the similarity too."""
+    part = inputs if inputs.val.any() else _hold_out(inputs, params)
+    task = Task(
+        inputs.adjacency,
+        inputs.matrix,
+        inputs.features,
+        inputs.targets,
+        part.train[None],
+        part.val[None],
+        inputs.metric,
+    )
+    found = auto.choose(task, seconds=float(params["search_seconds"]))
+    trial = found.trials[found.chosen[0]]
+    settings = trial.candidate.parts[-1]
+    num_steps = int(trial.best_step[0]) if part is not inputs else settings.num_steps
+    chosen = inputs._replace(settings=settings)
+    flow = Similarities(task).build(trial.candidate)
+    trajectory = _run_along(chosen, flow, trial.step_size, num_steps)
+    choice = Choice(
+        settings.power,
+        trial.step_size,
+        int(trajectory.best_step),
+        float(trial.val[0]) if inputs.val.any() else float("nan"),
+        str(trial.candidate),
+        found.as_dict()["trials"],
+    )
+    return choice, trajectory
+
+
+def _hold_out(inputs: Inputs, params: dict[str, Any]) -> Inputs:
+    """Return the inputs with a share of the training nodes as validation nodes."""
+    out = held_out(
+        inputs.codes,
+        inputs.train,
+        fraction=float(params["holdout"]),
+        seed=int(params["seed"]),
+        num_classes=1 if inputs.metric is metrics.accuracy else 2,
+    )
+    return inputs._replace(train=inputs.train & ~out, val=out)
+
+
 def best_of_grid(
     inputs: Inputs,
     powers: tuple[int, ...],
@@ -70,25 +116,35 @@ def best_of_grid(
         inputs.split(),
         Steps(step_sizes, num_steps),
         metric=inputs.metric,
-        initial=inputs.initial,
+        initial=inputs.start(),
         solver=inputs.settings.solver(),
         selection=inputs.settings.selection(),
     )
     winner = sweep.winner(table)
     row = (table.power == winner.power) & (table.step_size == winner.step_size)
     best_step = int(table.best_step[np.argmax(row)])
-    return Choice(winner.power, winner.step_size, best_step, winner.val)
+    settings = dataclasses.replace(inputs.settings, power=winner.power)
+    name = str(Candidate((settings,)))
+    return Choice(winner.power, winner.step_size, best_step, winner.val, name)
 
 
 def _run(inputs: Inputs, choice: Choice, num_steps: int) -> propagation.Trajectory:
     """Run RP with the chosen power and step size."""
+    flow = inputs.with_power(choice.power)
+    return _run_along(inputs, flow, choice.step_size, num_steps)
+
+
+def _run_along(
+    inputs: Inputs, flow: LinearMap, step_size: float, num_steps: int
+) -> propagation.Trajectory:
+    """Run RP along a similarity."""
     (trajectory,) = propagation.run(
-        inputs.with_power(choice.power),
+        flow,
         inputs.targets,
         inputs.split(),
-        Steps([choice.step_size], num_steps),
+        Steps([step_size], num_steps),
         metric=inputs.metric,
-        initial=inputs.initial,
+        initial=inputs.start(),
         solver=inputs.settings.solver(),
         selection=inputs.settings.selection(),
     )

@@ -17,6 +17,7 @@ from gnnrp.estimator._parameters import Parameters
 from gnnrp.estimator._selection import Choice
 from gnnrp.graph import formats, masks
 from gnnrp.propagation import Trajectory
+from gnnrp.runtime import checks
 from gnnrp.studies import presets
 
 
@@ -45,6 +46,14 @@ class ResidualPropagation(Parameters):
         gamma: γ of the kernel, positive.
         alpha: of a lazy walk (α A + (1 - α) I)^K, in [0, 1].
         row_normalize: subtract the minimum of the features, scale rows to sum to 1.
+        hops: L of hop features, averages of the features over neighborhoods, which the
+            kernel then compares; the Gaussian kernel if none is set.
+        scaling: of hop features, "standard" (columns) or "cosine" (rows).
+        center: start from the class shares of the training nodes, and center the
+            kernel; by default with hop features only.
+        similarity: "settings" or "auto", which tries a menu of similarities, sets all
+            of the above, and keeps the best by validation, see ``studies.choice``.
+        search_seconds: with "auto", time after which no other similarity is tried.
         loss: "squared", "absolute", "sigmoid" or "softmax".
         metric: of selection and ``score``, "accuracy" or "roc_auc". For two classes,
             "roc_auc" is the area of the second class's scores, else the mean of the
@@ -65,6 +74,8 @@ class ResidualPropagation(Parameters):
         reached_: (n,) nodes that a training label reached: RP changed their scores.
         power_: of the fit.
         step_size_: of the fit.
+        similarity_: of the fit, in words.
+        trials_: with "auto", the similarities tried with their scores; else None.
         best_step_: of the fit.
         val_score_: score of the selected setting on validation nodes of ``classes_``,
             or None; unreached nodes count as the first class.
@@ -103,6 +114,11 @@ class ResidualPropagation(Parameters):
     gamma: float = 1.0
     alpha: float = 1.0
     row_normalize: bool = False
+    hops: int | None = None
+    scaling: str = "standard"
+    center: bool | None = None
+    similarity: str = "settings"
+    search_seconds: float = 600.0
     loss: str = "squared"
     metric: str = "accuracy"
     select: str = "first"
@@ -156,6 +172,10 @@ class ResidualPropagation(Parameters):
         """
         params = self.get_params()
         settings = _inputs.parse_settings(params)
+        checks.one_of("similarity", self.similarity, ("settings", "auto"))
+        auto = self.similarity == "auto"
+        if auto:
+            self._check_free(initial)
         data = formats.replace_arrays(
             formats.read(graph, weights),
             labels=labels,
@@ -167,13 +187,20 @@ class ResidualPropagation(Parameters):
             signed=signed or None,
         )
         with presets.precision(settings.precision):
-            inputs = _inputs.validate(data, initial, settings, self.metric)
+            inputs = _inputs.validate(data, initial, settings, self.metric, auto=auto)
             choice, trajectory = _selection.fit(inputs, params)
         self._set_results(inputs, choice, trajectory)
         for remark in trajectory.report.warnings.values():
             warnings.warn(remark, UserWarning, stacklevel=2)
         self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
+
+    def _check_free(self, initial: Any) -> None:
+        """Refuse parameters that an automatic choice sets itself."""
+        _inputs.check_free(self.get_params(), type(self)().get_params())
+        if initial is not None:
+            msg = "initial does not apply to similarity='auto'; leave it out"
+            raise ValueError(msg)
 
     def predict(self, nodes: Any = None) -> np.ndarray:
         """Return the classes of the nodes.
@@ -253,7 +280,8 @@ class ResidualPropagation(Parameters):
         if growth and choice.best_step >= growth.step:
             msg = f"the residual grows from step {growth.step} on: {growth.explanation}"
             warnings.warn(msg, UserWarning, stacklevel=3)
-        start = np.zeros_like(scores) if inputs.initial is None else inputs.initial
+        start = inputs.start()
+        start = np.zeros_like(scores) if start is None else start
         counts = np.bincount(inputs.codes[inputs.train], minlength=len(inputs.classes))
         self.classes_, self.class_prior_ = inputs.classes, counts / counts.sum()
         self.scores_, self.reached_ = scores, (scores != start).any(axis=1)
@@ -262,6 +290,7 @@ class ResidualPropagation(Parameters):
         self._predicted = np.where(self._unreached, np.argmax(counts), best)
         self.labels_ = inputs.classes[self._predicted]
         self.power_, self.step_size_, self.best_step_ = choice[:3]
+        self.similarity_, self.trials_ = choice.similarity, choice.trials
         self.val_score_ = None if np.isnan(choice.val) else choice.val
         self.report_ = trajectory.report
         self._codes, self._used = inputs.codes, inputs.used

@@ -23,6 +23,10 @@ from gnnrp.runtime import checks
 RULES = ("independent", "joint")
 
 
+class ConstantKernelError(ValueError):
+    """A kernel that is the same for all pairs of nodes has no alignment."""
+
+
 class Combination(NamedTuple):
     """Weights of kernels, and the alignments from which they follow."""
 
@@ -91,6 +95,21 @@ def combine(
     )
 
 
+def align(kernel: Float[Any, "l l"], targets: Float[Any, "l c"]) -> float:
+    """Return the alignment of a kernel with the targets, over pairs of different nodes.
+
+    The alignment of a constant kernel is 0. For the arguments, see ``combine``.
+    """
+    Y = _targets(targets)
+    ideal, _ = _unit("the kernel of the targets", Y @ Y.T, False)
+    try:
+        K, _ = _unit("kernel", kernel, False)
+    except ConstantKernelError:
+        return 0.0
+    checks.rows("kernel", K, len(ideal))
+    return float(np.vdot(K, ideal))
+
+
 def _targets(targets: Any) -> np.ndarray:
     """Return Y, which must be one-hot, or a column of ±1."""
     Y = checks.reals("targets", targets).astype(np.float64)
@@ -124,7 +143,8 @@ def _unit(name: str, kernel: Any, diagonal: bool) -> tuple[np.ndarray, float]:
     """Return the centered kernel over its norm, and the norm.
 
     Raises:
-        ValueError: K is not square, not finite, or constant.
+        ValueError: K is not square, or not finite.
+        ConstantKernelError: K is constant.
     """
     K = np.array(kernel, np.float64)
     checks.square(name, K)
@@ -141,5 +161,5 @@ def _unit(name: str, kernel: Any, diagonal: bool) -> tuple[np.ndarray, float]:
     norm = float(np.linalg.norm(K))
     if norm <= size * np.finfo(np.float64).eps * largest:
         msg = f"{name} is constant, so it has no alignment; leave it out"
-        raise ValueError(msg)
+        raise ConstantKernelError(msg)
     return K / norm, norm

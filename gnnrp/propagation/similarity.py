@@ -152,6 +152,24 @@ class Sum:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
+class Centered:
+    """V -> H M H V, H = I - 1 1^T / n, of a map M such as a feature kernel.
+
+    Symmetric and PSD if M is. Predictions along it have mean zero over the nodes, so
+    that it suits targets without their mean, such as residuals from the class prior.
+    """
+
+    inner: LinearMap
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return H M H V."""
+        checks.linear_map("inner", self.inner)
+        image = self.inner(v - jnp.mean(v, axis=0))
+        return image - jnp.mean(image, axis=0)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
 class Dense:
     """V -> M V for a dense matrix, such as a kernel or an NTK."""
 

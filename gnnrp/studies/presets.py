@@ -14,6 +14,21 @@ def precision(name: str) -> AbstractContextManager[Any]:
     return jax.enable_x64(True) if name == "float64" else nullcontext()
 
 
+HOP_RATE = 1.5  # η λ_max
+HOP_STEPS = 5_000
+
+
+def hop_settings(num_hops: int) -> RPSettings:
+    """Return settings for a Gaussian kernel of hop features; not the paper's."""
+    return RPSettings(
+        step_size=HOP_RATE,
+        power=0,
+        num_steps=HOP_STEPS,
+        kernel="gaussian",
+        hops=num_hops,
+    )
+
+
 class Figure(NamedTuple):
     """A published score, in percent."""
 

@@ -51,20 +51,24 @@ def from_trajectory(
         ],
         **summary(trajectory.best_val, trajectory.best_test),
         "published": None if published is None else published._asdict(),
-        "baselines": {name: _baseline(each) for name, each in baselines.items()},
+        "baselines": describe_baselines(baselines),
         "report": _report(trajectory.report),
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "platform": jax.default_backend(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": command(),
         **provenance(source, trajectory.predictions.dtype),
     }
 
 
-def _baseline(scores: Baseline) -> dict[str, Any]:
+def describe_baselines(baselines: dict[str, Baseline]) -> dict[str, Any]:
+    """Return scores and settings of each baseline."""
     return {
-        **summary(scores.val, scores.test),
-        "settings": scores.settings,
-        "test_by_iterations": {k: percent(value) for k, value in scores.grid.items()},
+        name: {
+            **summary(each.val, each.test),
+            "settings": each.settings,
+            "test_by_iterations": {k: percent(x) for k, x in each.grid.items()},
+        }
+        for name, each in baselines.items()
     }
 
 
@@ -91,6 +95,11 @@ def provenance(source: Any, dtype: Any) -> dict[str, Any]:
         "commit": commit(),
         "files": source.files,
     }
+
+
+def command() -> list[str]:
+    """Return the command line, without the folder of the program."""
+    return [Path(sys.argv[0]).name, *sys.argv[1:]]
 
 
 def summary(val: np.ndarray, test: np.ndarray) -> dict[str, float | None]:

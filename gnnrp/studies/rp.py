@@ -5,23 +5,16 @@ import time
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
+from jaxtyping import Bool, Float
 
 from gnnrp import datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import Dataset
-from gnnrp.kernels import features
-from gnnrp.kernels.features import low_rank
-from gnnrp.propagation import similarity
-from gnnrp.propagation.solvers import exact
 from gnnrp.runtime import checks, memory
 from gnnrp.runtime.options import Options
-from gnnrp.studies import baselines, presets, records
+from gnnrp.studies import baselines, presets, records, similarities
 from gnnrp.studies.settings import RPSettings
 from gnnrp.types import LinearMap, MetricFn, Split
-
-DENSE_BYTES = 6 * 2**30  # upper limit of a dense kernel
 
 
 class Run(NamedTuple):
@@ -102,17 +95,30 @@ def propagate(
     metric: MetricFn,
     options: Options = Options(),
 ) -> propagation.Trajectory:
-    """Run RP along a similarity, with the steps, solver and selection of settings."""
+    """Run RP along a similarity with the start, steps and solver of the settings."""
     return propagation.run(
         flow,
         targets,
         splits,
         propagation.Steps(settings.step_size, settings.num_steps),
         metric=metric,
+        initial=class_shares(targets, splits.train) if settings.is_centered else None,
         solver=settings.solver(),
         selection=settings.selection(),
         options=options,
     )
+
+
+def class_shares(
+    targets: Float[np.ndarray, "n c"], train: Bool[np.ndarray, "s n"]
+) -> Float[np.ndarray, "s n c"]:
+    """Return F_0 of every node: the mean target of the training nodes of each split.
+
+    NaN of training nodes count as unknown.
+    """
+    shape = (len(train), *targets.shape)
+    shares = np.stack([np.nanmean(targets[mask], axis=0) for mask in train])
+    return np.broadcast_to(np.nan_to_num(shares)[:, None, :], shape)
 
 
 def _set_up(
@@ -133,96 +139,15 @@ def _set_up(
     targets = datasets.targets(dataset)
     num_train = int(np.max(dataset.splits.train.sum(axis=-1)))
     room = memory.room(max_bytes)
-    x = _checked_features(dataset.features, settings, room)
-    flow, form = _similarity(matrix, x, settings, num_train, room)
+    adjacency = None
+    if settings.hops is not None:
+        adjacency = graph.raw_adjacency(dataset.edges, num_nodes)
+    flow, form = similarities.build(
+        matrix,
+        dataset.features,
+        settings,
+        num_train=num_train,
+        adjacency=adjacency,
+        room=room,
+    )
     return matrix, targets, jax.block_until_ready(flow), form
-
-
-def build_similarity(
-    matrix: sparse.Matrix, node_features: Any, settings: RPSettings, *, num_train: int
-) -> LinearMap:
-    """Return S: A^K or a lazy walk B, or B Kn B if the settings name a kernel.
-
-    If at most half of the feature rows are distinct and their kernel fits in memory,
-    the kernel uses the distinct rows. Otherwise it is dense if it fits in 6 GiB and
-    half of the memory and the run needs many products (another loss, or too many
-    training nodes for the exact solver). If not, each product evaluates its row blocks.
-    """
-    checks.linear_map("the matrix", matrix)
-    room = memory.room()
-    x = _checked_features(node_features, settings, room)
-    return _similarity(matrix, x, settings, num_train, room)[0]
-
-
-def _checked_features(x: Any, settings: RPSettings, room: memory.Room) -> Any:
-    """Return the features, None without a kernel; its row blocks must fit in memory."""
-    if settings.kernel is None:
-        return None
-    x = features.validate(x)
-    features.check_memory(x, settings.kernel, room)
-    return x
-
-
-def _similarity(
-    matrix: sparse.Matrix,
-    x: Any,
-    settings: RPSettings,
-    num_train: int,
-    room: memory.Room,
-) -> tuple[LinearMap, str | None]:
-    """Return S, and the form of its kernel with the reason."""
-    walk = similarity.walk(matrix, settings.power, settings.alpha)
-    if settings.kernel is None:
-        return walk, None
-    x = features.as_float(x, jnp.zeros(0).dtype)  # float64 in a float64 run
-    if x.shape[0] != matrix.shape[0]:
-        msg = (
-            f"there are {x.shape[0]} rows of features for {matrix.shape[0]} nodes; "
-            "pass one for each, in training or not"
-        )
-        raise ValueError(msg)
-    if settings.row_normalize:
-        x = features.normalize_rows(x)
-    form, reason = _kernel_form(x, settings, num_train, room)
-    name, gamma = settings.kernel, settings.gamma
-    if form == "distinct":
-        kernel = low_rank.distinct(x, name, gamma=gamma)
-    elif form == "dense":
-        blocks = features.build(x, name, gamma=gamma, normalized=False)
-        kernel = similarity.Dense(features.normalized_matrix(blocks))
-    else:
-        kernel = features.build(x, name, gamma=gamma, normalized=True)
-    return similarity.Sandwich(walk, kernel), reason
-
-
-def _kernel_form(
-    x: Any, settings: RPSettings, num_train: int, room: memory.Room
-) -> tuple[str, str]:
-    """Return "distinct", "dense" or "blocks", and the reason."""
-    (num_nodes, num_features), itemsize = x.shape, x.dtype.itemsize
-    num_rows = _num_distinct_rows(x)
-    lacking = ""
-    if num_rows <= num_nodes / 2:
-        needed = low_rank.distinct_bytes(
-            num_nodes, num_features, num_rows, itemsize=itemsize
-        )
-        if needed <= room.left:
-            return "distinct", f"of {num_rows:,} distinct rows"
-        lacking = (
-            f"; {memory.LACK} not distinct rows: it {memory.compare(needed, room)}"
-        )
-    many_products = settings.loss != "squared" or num_train > exact.MAX_TRAIN
-    if many_products and num_nodes**2 * itemsize <= DENSE_BYTES:
-        needed = features.matrix_bytes(num_nodes, itemsize=itemsize)
-        if needed <= room.left / 2:  # the other half is for the run
-            return "dense", "held densely, for many products"
-        lacking = f"; {memory.LACK} not held densely: it {memory.compare(needed, room)}"
-    return "blocks", f"in row blocks at each product{lacking}"
-
-
-def _num_distinct_rows(x: Any) -> int:
-    """Return the number of distinct rows; sparse rows all count."""
-    if scipy.sparse.issparse(x) or 0 in x.shape:
-        return x.shape[0]
-    row = np.dtype((np.void, x.itemsize * x.shape[1]))
-    return len(np.unique(np.ascontiguousarray(x).view(row)))

@@ -26,6 +26,12 @@ class RPSettings:
             sigmoid, or none for the graph alone.
         gamma: γ of the kernel; 1 / (2 σ²) of the Gaussian one.
         row_normalize: subtract the minimum of the features, and scale rows to sum to 1.
+        hops: L of hop features, averages of the features over neighborhoods, which the
+            kernel then compares, see ``kernels.features.hops``.
+        scaling: of hop features: standard (columns) or cosine (rows).
+        center: start from the class shares of the training nodes, and center the kernel
+            over all nodes, scaled to λ_max = 1, instead of normalizing it by its row
+            sums. By default with hop features only.
         loss: squared, absolute, sigmoid or softmax.
         select: first or last of several best validation steps.
         patience: number of steps without a better validation score before stopping.
@@ -43,6 +49,9 @@ class RPSettings:
     kernel: str | None = None
     gamma: float = 1.0
     row_normalize: bool = False
+    hops: int | None = None
+    scaling: str = "standard"
+    center: bool | None = None
     loss: str = "squared"
     select: str = "first"
     patience: int | None = None
@@ -61,12 +70,25 @@ class RPSettings:
         checks.positive("gamma", self.gamma)
         if self.kernel is not None:
             checks.one_of("kernel", self.kernel, features.KERNELS)
+        if self.hops is not None:
+            checks.count("hops", self.hops, 0, 100)
+            if self.kernel is None:
+                msg = (
+                    f"hops={self.hops} needs a kernel of the features, such as gaussian"
+                )
+                raise ValueError(msg)
+        checks.one_of("scaling", self.scaling, ("standard", "cosine"))
         if self.patience is not None:
             checks.count("patience", self.patience, 1)
         losses.by_name(self.loss)
         checks.one_of("precision", self.precision, ("float32", "float64"))
         checks.one_of("select", self.select, selection.RULES)
         checks.one_of("method", self.method, solvers.NAMES)
+
+    @property
+    def is_centered(self) -> bool:
+        """Whether the run starts from the class shares."""
+        return self.hops is not None if self.center is None else self.center
 
     def solver(self) -> "Solver | Auto":
         """Return the solver of the loss."""

@@ -53,6 +53,38 @@ def run_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def choice_table(record: dict[str, Any]) -> str:
+    """Return the scores of the chosen similarities, and all that were tried."""
+    num_splits = len(record["splits"])
+    lines = [
+        f"{record['dataset']}: {_UNITS[record['metric']]} in percent, "
+        f"{num_splits} split(s)",
+        "",
+        f"{'':24}{'validation':>16}{'test':>16}",
+        *_baseline_rows(record),
+        _row("RP, chosen similarity", *_scores(record)),
+        "",
+        f"{'similarity tried':48}{'validation':>12}{'alignment':>11}{'chosen in':>11}",
+    ]
+    found = record["choice"]
+    for trial in found["trials"]:
+        aligned = trial["alignment"]
+        cell = "-" if aligned is None else f"{aligned:.3f}"
+        lines.append(
+            f"{trial['name']:48}{trial['val_mean']:>12.2f}{cell:>11}"
+            f"{trial['chosen_in']:>11}"
+        )
+    lines += [f"{name:48}skipped: {why}" for name, why in found["skipped"].items()]
+    if (ranks := found["rank_correlation"]) is not None:
+        lines += ["", f"rank correlation of alignment and validation: {ranks:.2f}"]
+    seconds = record["seconds"]
+    lines.append(
+        f"load {seconds['load']:.1f} s, set-up {seconds['setup']:.1f} s, "
+        f"run {seconds['run']:.1f} s on {record['device']}"
+    )
+    return "\n".join(lines)
+
+
 def depth_table(record: dict[str, Any]) -> str:
     """Return the scores of wide networks of each depth, RP and its baselines."""
     unit = _UNITS[record["metric"]]

@@ -15,7 +15,7 @@ from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.kernels import features
 from gnnrp.propagation import exact, label, linear_maps, similarity
 from gnnrp.runtime import json_files
-from gnnrp.studies import presets, tables
+from gnnrp.studies import presets, similarities, tables
 from gnnrp.studies import rp as rp_study
 from gnnrp.types import Split
 
@@ -164,5 +164,5 @@ def test_equal_feature_rows_make_a_kernel_of_those():
     rows = np.asarray(data.features)[:3][np.arange(2000) % 3]
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     settings = dataclasses.replace(presets.settings("sbm"), gamma=0.1)
-    found = rp_study.build_similarity(matrix, rows, settings, num_train=10)
+    found = similarities.build(matrix, rows, settings, num_train=10).similarity
     assert found.inner.gram.shape == (3, 3)

@@ -23,7 +23,7 @@ from gnnrp.commands import flags
 from gnnrp.estimator import OnGraph
 from gnnrp.kernels import features, homophily
 from gnnrp.propagation import sweep
-from gnnrp.studies import rp as rp_study
+from gnnrp.studies import similarities
 
 PACKAGE = Path(__file__).parents[2] / "gnnrp"
 OF_CALL = re.compile(r"[\w.]+\([^()]*\)")  # its arguments are those of that function
@@ -185,8 +185,8 @@ def test_commands_advise_only_flags_that_they_have(command):
 
 
 def test_a_library_function_below_commands_advises_only_what_all_of_them_take():
-    arguments = inspect.signature(rp_study.build_similarity).parameters
-    assert lacking(key_of(rp_study.build_similarity), arguments) == {}
+    arguments = inspect.signature(similarities.build).parameters
+    assert lacking(key_of(similarities.build), arguments) == {}
 
 
 def test_an_argument_that_a_caller_lacks_is_found():
@@ -196,6 +196,11 @@ def test_an_argument_that_a_caller_lacks_is_found():
         ("gnnrp.graph.edge_lists", "check"): {"signed"},
         ("gnnrp.graph.edge_lists", "_combine"): {"duplicates"},
         ("gnnrp.estimator._inputs", "_features"): {"features"},
+        ("gnnrp.estimator._inputs", "check_free"): {"similarity"},
+        (
+            "gnnrp.estimator.residual_propagation",
+            "ResidualPropagation._check_free",
+        ): {"similarity"},
     }
 
 

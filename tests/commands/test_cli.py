@@ -242,7 +242,8 @@ def test_each_setting_has_a_flag_with_the_help_of_its_docstring(capsys):
         cli.main(["rp", "--help"])
     printed = capsys.readouterr().out
     for field in dataclasses.fields(presets.RPSettings):
-        has_flag = f"--{field.name.replace('_', '-')} " in printed
+        flag = f"--{field.name.replace('_', '-')}"
+        has_flag = f"{flag} " in printed or f"{flag}, " in printed
         assert has_flag == (field.name != "row_normalize")
     assert "K, number of hops per step" in printed
 

@@ -8,7 +8,7 @@ import pytest
 from generators import unchecked
 
 from gnnrp.kernels import alignment
-from gnnrp.kernels.combination import RULES, combine
+from gnnrp.kernels.combination import RULES, align, combine
 
 LABELS = np.repeat([0, 1, 2], [9, 7, 5])
 TARGETS = np.eye(3)[LABELS]
@@ -37,14 +37,14 @@ def centered(first, second, *, diagonal=True):
 def test_alignments_are_those_of_the_kernels_and_their_sum(rule, diagonal):
     given = kernels()
     found = combine(given, TARGETS, rule=rule, diagonal=diagonal)
-    align = functools.partial(centered, diagonal=diagonal)
+    aligned = functools.partial(centered, diagonal=diagonal)
     ideal = TARGETS @ TARGETS.T
-    expected = [align(K, ideal) for K in given]
+    expected = [aligned(K, ideal) for K in given]
     np.testing.assert_allclose(found.alignments, expected, rtol=1e-12)
-    pairs = [[align(K, L) for K in given] for L in given]
+    pairs = [[aligned(K, L) for K in given] for L in given]
     np.testing.assert_allclose(found.overlaps, pairs, rtol=1e-12)
     total = sum(mu * K for mu, K in zip(found.weights, given, strict=True))
-    assert found.alignment == pytest.approx(align(total, ideal), rel=1e-12)
+    assert found.alignment == pytest.approx(aligned(total, ideal), rel=1e-12)
 
 
 def test_the_diagonal_does_not_make_up_for_a_kernel_that_knows_no_labels():
@@ -132,3 +132,12 @@ def test_bad_input_is_refused_in_one_sentence(call, words):
     with pytest.raises(ValueError, match=words[0]) as error:
         call()
     assert all(word in str(error.value) for word in words[1:]), error.value
+
+
+def test_the_alignment_of_one_kernel_is_that_of_a_combination():
+    (kernel,) = kernels(num=1)
+    found = combine([kernel], TARGETS)
+    assert align(kernel, TARGETS) == pytest.approx(found.alignments[0], rel=1e-12)
+    assert align(np.ones((21, 21)), TARGETS) == 0
+    with pytest.raises(ValueError, match="finite"):
+        align(np.full((21, 21), np.nan), TARGETS)

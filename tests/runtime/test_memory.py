@@ -26,7 +26,7 @@ from gnnrp.propagation.problem import make_problem
 from gnnrp.propagation.sizes import sizes_of
 from gnnrp.runtime import memory
 from gnnrp.runtime.options import Options
-from gnnrp.studies import baselines, presets, tables
+from gnnrp.studies import baselines, presets, similarities, tables
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import rp as rp_study
@@ -243,7 +243,7 @@ def built(data, matrix, num_train, max_bytes):
     settings = presets.settings("sbm")
     x = data.features.astype(np.float64)
     room = memory.room(max_bytes)
-    return rp_study._similarity(matrix, x, settings, num_train, room)
+    return similarities.build(matrix, x, settings, num_train=num_train, room=room)
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -265,12 +265,13 @@ def test_a_dense_kernel_takes_half_of_what_there_is_at_most(data, matrix):
 
 
 @pytest.mark.usefixtures("nothing_held")
-def test_distinct_rows_that_do_not_fit_give_way_to_blocks(data, matrix):
+def test_distinct_rows_that_do_not_fit_give_way_to_blocks(data, matrix, monkeypatch):
     few = data._replace(features=data.features[np.arange(data.num_nodes) % 7])
     S, why = built(few, matrix, 10, 10**9)
     assert isinstance(S.inner, low_rank.Distinct)
     assert why == "of 7 distinct rows"
-    S, why = built(few, matrix, 10, 1000)
+    monkeypatch.setattr(low_rank, "distinct_bytes", lambda *_, **__: 10**12)
+    S, why = built(few, matrix, 10, 10**9)
     assert isinstance(S.inner, features.FeatureKernel)
     assert "for lack of memory not distinct rows: it takes about" in why
 

@@ -13,7 +13,7 @@ from gnnrp.datasets import sbm
 from gnnrp.kernels import features
 from gnnrp.propagation import similarity
 from gnnrp.runtime import json_files
-from gnnrp.studies import baselines, presets, records
+from gnnrp.studies import baselines, presets, records, similarities
 from gnnrp.studies import rp as rp_study
 
 
@@ -63,8 +63,8 @@ def test_dense_and_blocked_kernels_are_one_similarity(data):
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     settings = presets.settings("sbm")
     x = data.features.astype(np.float64)
-    few = rp_study.build_similarity(matrix, x, settings, num_train=10)
-    many = rp_study.build_similarity(matrix, x, settings, num_train=10**6)
+    few = similarities.build(matrix, x, settings, num_train=10).similarity
+    many = similarities.build(matrix, x, settings, num_train=10**6).similarity
     assert isinstance(few.inner, features.FeatureKernel)
     assert isinstance(many.inner, similarity.Dense)
     v = np.random.default_rng(0).standard_normal((data.num_nodes, 3))
@@ -75,7 +75,7 @@ def test_dense_and_blocked_kernels_are_one_similarity(data):
 def test_lazy_settings_make_a_lazy_walk(data):
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     settings = presets.RPSettings(alpha=0.5, power=2)
-    walk = rp_study.build_similarity(matrix, None, settings, num_train=10)
+    walk = similarities.build(matrix, None, settings, num_train=10).similarity
     assert isinstance(walk, similarity.LazyWalk)
 
 

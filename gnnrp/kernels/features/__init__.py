@@ -5,6 +5,7 @@ from gnnrp.kernels.features.blocks import (
     FeatureKernel,
     GramFn,
     build,
+    centered_matrix,
     check_memory,
     dense_rows_bytes,
     diagonal,
@@ -20,7 +21,13 @@ from gnnrp.kernels.features.blocks import (
     sigmoid,
     sparse_rows_bytes,
 )
-from gnnrp.kernels.features.hops import HopSettings, hop_bytes, hop_features
+from gnnrp.kernels.features.hops import (
+    HopSettings,
+    distance_bytes,
+    hop_bytes,
+    hop_distances,
+    hop_features,
+)
 from gnnrp.kernels.features.inputs import as_dense, as_float, normalize_rows, validate
 
 __all__ = [
@@ -31,12 +38,15 @@ __all__ = [
     "as_dense",
     "as_float",
     "build",
+    "centered_matrix",
     "check_memory",
     "dense_rows_bytes",
     "diagonal",
+    "distance_bytes",
     "gamma_from_bandwidth",
     "gaussian",
     "hop_bytes",
+    "hop_distances",
     "hop_features",
     "laplacian",
     "linear",

@@ -228,6 +228,11 @@ def normalized_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
     return _scale(gram, jnp.asarray(scale, gram.dtype))
 
 
+def centered_matrix(kernel: FeatureKernel) -> Float[Array, "n n"]:
+    """Return H K H of a kernel, H = I - 1 1^T / n: no function of it is constant."""
+    return _center(matrix(kernel))
+
+
 def rows(kernel: FeatureKernel, index: Int[Array, " b"]) -> Float[Array, "b n"]:
     """Return rows of Kg, without the scale; their node ids may be traced."""
     index = arrays.node_ids("index", index, len(kernel.scale))
@@ -332,6 +337,12 @@ def inverse_square_root(sums: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"
 @functools.partial(jax.jit, donate_argnums=0)
 def _scale(gram: Float[Array, "n n"], scale: Float[Array, " n"]) -> Float[Array, "n n"]:
     return scale[:, None] * gram * scale[None, :]
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _center(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    means = jnp.mean(gram, axis=1)
+    return gram - means[:, None] - means[None, :] + jnp.mean(means)
 
 
 def _gamma(kernel: FeatureKernel) -> Float[Array, ""]:

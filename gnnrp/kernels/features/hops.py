@@ -21,6 +21,7 @@ from gnnrp.runtime import checks, memory
 NORMALIZATIONS = ("row", "symmetric")
 SCALINGS = ("standard", "cosine", "none")
 
+_DENSE_SPEED = 100  # operations of a dense product in the time of a sparse one
 _ROUND_OFF = 1e-12  # spread of a constant column after some hops, over its size
 
 
@@ -102,14 +103,7 @@ def hop_features(
         >>> hop_features(np.array([[1.0], [2.0], [5.0]]), W, settings).tolist()
         [[1.0, 2.0], [2.0, 3.0], [5.0, 2.0]]
     """
-    checks.instance(
-        "settings", settings, HopSettings, "such as HopSettings(num_hops=2)"
-    )
-    adjacency = sparse.to_scipy(adjacency)
-    if not adjacency.shape[0]:
-        msg = f"the graph must have a node, got an adjacency of shape {adjacency.shape}"
-        raise ValueError(msg)
-    x = _columns(features, adjacency, settings)
+    adjacency, x = _validate(features, adjacency, settings)
     keep_sparse = scipy.sparse.issparse(x) and settings.scaling != "standard"
     if not keep_sparse:
         memory.check(
@@ -119,12 +113,7 @@ def hop_features(
             "take fewer hops or features",
         )
         x = x.toarray() if scipy.sparse.issparse(x) else x
-    P = graph.normalize(
-        adjacency,
-        normalization=settings.normalization,
-        self_loops=settings.self_loops,
-    )
-    blocks = _hops(P, x, settings.num_hops)
+    blocks = _hops(_propagation(adjacency, settings), x, settings.num_hops)
     if keep_sparse:
         scaled = [_scale_rows(block, settings) for block in blocks]
         return scipy.sparse.csr_array(scipy.sparse.hstack(scaled), dtype=x.dtype)
@@ -143,12 +132,113 @@ def hop_features(
     return z
 
 
+def hop_distances(
+    features: FeaturesLike | None,
+    adjacency: Any,
+    settings: HopSettings = HopSettings(),
+    *,
+    max_bytes: int | None = None,
+) -> Float[np.ndarray, "n n"]:
+    """Return |z_i - z_j|^2 between the hop features of all nodes.
+
+    One matrix serves every γ of a Gaussian kernel. With the cosine scaling and many
+    features, Z is not formed: the products of hop l come from those of hop l - 1,
+    (P^l X) (P^l X)^T = P [(P^{l-1} X) (P^{l-1} X)^T] P^T.
+
+    Args:
+        features: see ``hop_features``, as are the other arguments and the errors.
+        adjacency: W.
+        settings: number of hops, P and scaling.
+        max_bytes: limit of the memory in use; that of the machine by default.
+    """
+    adjacency, x = _validate(features, adjacency, settings)
+    num_nodes = adjacency.shape[0]
+    memory.check(
+        f"distances between {num_nodes:,} nodes",
+        distance_bytes(num_nodes, itemsize=x.dtype.itemsize),
+        memory.room(max_bytes),
+        "take a smaller graph",
+    )
+    P = scipy.sparse.csr_array(_propagation(adjacency, settings), dtype=x.dtype)
+    is_wide = num_nodes * x.shape[1] > _DENSE_SPEED * P.nnz
+    if settings.scaling == "cosine" and is_wide:
+        gram = _cosine_gram(x, P, settings.num_hops)
+    else:
+        z = hop_features(features, adjacency, settings, max_bytes=max_bytes)
+        gram = _gram(z, settings)
+    squares = gram.diagonal().copy()
+    gram *= -2
+    gram += squares[:, None]
+    gram += squares[None, :]
+    np.maximum(gram, 0, out=gram)
+    np.fill_diagonal(gram, 0)
+    return gram
+
+
+def distance_bytes(num_nodes: int, *, itemsize: int) -> int:
+    """Return the peak of ``hop_distances``: three n x n arrays."""
+    return 3 * num_nodes**2 * itemsize
+
+
 def hop_bytes(
     num_nodes: int, num_features: int, *, num_hops: int, itemsize: int
 ) -> int:
     """Return the peak of dense hop features: Z, and four blocks in float64."""
     block = num_nodes * num_features
     return block * (itemsize * (num_hops + 1) + 4 * 8)
+
+
+def _validate(
+    features: Any, adjacency: Any, settings: Any
+) -> tuple[scipy.sparse.csr_array, Any]:
+    """Return W and X, with the column of degrees."""
+    checks.instance(
+        "settings", settings, HopSettings, "such as HopSettings(num_hops=2)"
+    )
+    adjacency = sparse.to_scipy(adjacency)
+    if not adjacency.shape[0]:
+        msg = f"the graph must have a node, got an adjacency of shape {adjacency.shape}"
+        raise ValueError(msg)
+    return adjacency, _columns(features, adjacency, settings)
+
+
+def _propagation(
+    adjacency: scipy.sparse.csr_array, settings: HopSettings
+) -> scipy.sparse.csr_array:
+    """Return P."""
+    return graph.normalize(
+        adjacency,
+        normalization=settings.normalization,
+        self_loops=settings.self_loops,
+    )
+
+
+def _gram(z: Any, settings: HopSettings) -> Float[np.ndarray, "n n"]:
+    """Return Z Z^T of rows without their mean, so that fewer digits cancel."""
+    if scipy.sparse.issparse(z) and settings.num_hops == 0:
+        return (z @ z.T).toarray()
+    z = z.toarray() if scipy.sparse.issparse(z) else z
+    z = z - z.mean(axis=0)
+    return z @ z.T
+
+
+def _cosine_gram(
+    x: Any, P: scipy.sparse.csr_array, num_hops: int
+) -> Float[np.ndarray, "n n"]:
+    """Return Z Z^T with the cosine scaling."""
+    gram = x @ x.T
+    gram = gram.toarray() if scipy.sparse.issparse(gram) else gram
+    total = np.zeros_like(gram)
+    for number in range(num_hops + 1):
+        if number:
+            gram = P @ gram
+            gram = P @ gram.T  # (P G)^T = G P^T, since G is symmetric
+        lengths = np.sqrt(gram.diagonal())
+        scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        scale /= np.sqrt(num_hops + 1).astype(scale.dtype)
+        for row, (sums, products) in enumerate(zip(total, gram, strict=True)):
+            sums += scale[row] * scale * products
+    return total
 
 
 def _columns(
@@ -163,7 +253,7 @@ def _columns(
     """
     num_nodes = adjacency.shape[0]
     if features is None and not settings.has_degree:
-        msg = "hop features need features, or degree=True for the degrees alone"
+        msg = "hop features need features, or settings with a column of degrees"
         raise ValueError(msg)
     x = None if features is None else as_float(validate(features))
     if x is not None:

@@ -107,7 +107,10 @@ def test_features_keep_their_type():
         (lambda: HopSettings(self_loops=np.nan), ["self_loops", "nan"]),
         (lambda: HopSettings(scaling="unit"), ["scaling", "cosine"]),
         (lambda: HopSettings(scaling="cosine", degree=True), ["degree", "cosine"]),
-        (lambda: hop_features(None, W, HopSettings(degree=False)), ["degree=True"]),
+        (
+            lambda: hop_features(None, W, HopSettings(degree=False)),
+            ["a column of degrees"],
+        ),
         (lambda: hop_features(X[:5], W), ["features", "5", "7"]),
         (lambda: hop_features(X * np.nan, W), ["finite"]),
         (lambda: hop_features(X, W, max_bytes=1), ["hop features", "fewer hops"]),
@@ -139,3 +142,29 @@ def test_an_adjacency_that_is_not_sparse_is_refused(adjacency):
 def test_settings_of_another_type_are_refused():
     with pytest.raises(TypeError, match="settings must be a HopSettings"):
         unchecked(hop_features, X, W, 3)
+
+
+@pytest.mark.parametrize("num_features", [3, 900])  # 900 come from products
+@pytest.mark.parametrize("sparse_rows", [False, True])
+@pytest.mark.parametrize("scaling", ["cosine", "standard", "none"])
+@pytest.mark.parametrize("num_hops", [0, 1, 3])
+def test_distances_are_those_of_hop_features(
+    num_hops, scaling, sparse_rows, num_features
+):
+    rng = np.random.default_rng(1)
+    x = rng.uniform(size=(NUM_NODES, num_features))
+    x[x < 0.5] = 0
+    x[3] = 0  # a row without a direction
+    given = scipy.sparse.csr_array(x) if sparse_rows else x
+    settings = HopSettings(num_hops, scaling=scaling)
+    z = hop_features(x, W, settings)
+    expected = ((z[:, None] - z[None]) ** 2).sum(axis=-1)
+    found = features.hop_distances(given, W, settings)
+    np.testing.assert_allclose(found, expected, atol=1e-12 * (1 + expected.max()))
+    assert not found.diagonal().any()
+    assert found.min() >= 0
+
+
+def test_distances_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="distances between 7 nodes"):
+        features.hop_distances(X, W, max_bytes=1)

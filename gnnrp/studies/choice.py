@@ -1,0 +1,307 @@
+"""Automatic choice of a similarity by its validation score.
+
+The menu starts with powers of A. With features, it goes on with the kernel of the paper
+and with kernels of hop features, whose scaling, hops and γ are improved one after the
+other, then smoothed by A, and added to the best power of A. Each candidate takes steps
+of 1.5 / λ_max(S_XX). Each split takes the candidate and the step with the best
+validation score, the first of several. No test node is seen.
+
+Source: the paper's thesis that learning goes well where kernel, graph and labels align
+suggests the report of alignments; the menu is not in the paper.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Int
+
+from gnnrp import propagation
+from gnnrp.kernels import combination, features
+from gnnrp.propagation import linear_maps
+from gnnrp.runtime import checks, memory
+from gnnrp.runtime.options import Options
+from gnnrp.studies import presets, records, similarities
+from gnnrp.studies import rp as rp_study
+from gnnrp.studies.candidates import Candidate, Similarities, Task
+from gnnrp.studies.settings import RPSettings
+from gnnrp.types import LinearMap, Split
+
+STAGE = "similarities"  # name of the progress
+POWERS = (1, 2, 4, 8)
+HOPS = (0, 1, 2, 3, 4, 6, 8)
+GAMMAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+SMOOTHING = (0, 1, 2, 3, 4, 6, 8)  # K of A^K M A^K
+WALK_STEPS = 200
+MAX_TRIALS = 24  # about, for the progress
+NUM_ALIGNED = 300  # training nodes of the alignments, at most
+
+
+class Trial(NamedTuple):
+    """Validation scores of a candidate, and its alignment with the training labels."""
+
+    candidate: Candidate
+    step_size: float
+    val: Float[np.ndarray, " s"]
+    best_step: Int[np.ndarray, " s"]
+    alignment: float  # A(S_XX, Y Y^T) of different training nodes; NaN without labels
+    seconds: float
+
+
+class Choice(NamedTuple):
+    """All trials, and the best one of each split."""
+
+    trials: list[Trial]
+    skipped: dict[str, str]  # candidate -> reason
+    chosen: Int[np.ndarray, " s"]  # number of the trial
+    predictions: Float[np.ndarray, "s n c"]  # at its best step
+
+    @property
+    def val(self) -> Float[np.ndarray, " s"]:
+        """The best validation score of each split."""
+        return np.stack([trial.val for trial in self.trials]).max(axis=0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the trials, and how alignment and score rank them, for a record."""
+        trials = [
+            {
+                "name": str(trial.candidate),
+                **trial.candidate.as_dict(),
+                "step_size": trial.step_size,
+                "val_mean": records.percent(trial.val.mean()),
+                "alignment": None
+                if np.isnan(trial.alignment)
+                else round(trial.alignment, 4),
+                "chosen_in": int((self.chosen == number).sum()),
+                "seconds": round(trial.seconds, 3),
+            }
+            for number, trial in enumerate(self.trials)
+        ]
+        return {
+            "trials": trials,
+            "skipped": self.skipped,
+            "rank_correlation": self._rank_correlation(),
+        }
+
+    def _rank_correlation(self) -> float | None:
+        """Return Spearman's correlation of alignment and mean validation score."""
+        alignments = [trial.alignment for trial in self.trials]
+        scores = [trial.val.mean() for trial in self.trials]
+        varies = len(set(alignments)) > 1 and len(set(scores)) > 1
+        if not (varies and np.isfinite(alignments).all()):
+            return None
+        found: Any = scipy.stats.spearmanr(alignments, scores)
+        return round(float(found.statistic), 3)
+
+
+def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choice:
+    """Try the menu until the time is over, and return the best of each split.
+
+    The first candidate is always tried. Candidates whose dense kernel does not fit in
+    memory are skipped. A choice that was cut off by the time depends on the machine.
+
+    Args:
+        task: graph, features, targets and splits.
+        seconds: time after which no other candidate is started.
+        options: memory limit and progress.
+
+    Raises:
+        ValueError: a time that is not positive, a split without validation nodes, or a
+            graph that does not fit in memory.
+    """
+    checks.positive("seconds", seconds)
+    empty = np.flatnonzero(~task.val.any(axis=1))
+    if len(empty):
+        msg = f"a choice needs validation nodes, and split {empty[0]} has none"
+        raise ValueError(msg)
+    began = time.perf_counter()
+    trials: list[Trial] = []
+    skipped: dict[str, str] = {}
+    best = np.full(len(task.train), -np.inf)
+    chosen = np.zeros(len(task.train), int)
+    predictions = np.zeros((len(task.train), *task.targets.shape), np.float32)
+    maps = Similarities(task, options.max_bytes)
+    for candidate in _menu(task, trials, maps):
+        reason = _obstacle(task, candidate, options.max_bytes)
+        if trials and time.perf_counter() - began > seconds:
+            reason = f"the {seconds:g} seconds were over"
+        if reason:
+            skipped[str(candidate)] = reason
+            continue
+        trial, scores = _try(task, candidate, maps, options)
+        better = trial.val > best
+        best[better], chosen[better] = trial.val[better], len(trials)
+        predictions[better] = scores[better]
+        trials.append(trial)
+        options.report(STAGE, len(trials), max(len(trials) + 1, MAX_TRIALS))
+    return Choice(trials, skipped, chosen, predictions)
+
+
+def _menu(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candidate]:
+    """Yield candidates; later ones depend on the trials so far."""
+    for power in POWERS:
+        yield Candidate((RPSettings(power=power, num_steps=WALK_STEPS),))
+    if task.features is None:
+        return
+    for power in (1, 3):
+        yield Candidate((
+            RPSettings(
+                power=power,
+                num_steps=presets.HOP_STEPS,
+                kernel="gaussian",
+                row_normalize=True,
+            ),
+        ))
+    for scaling in ("standard", "cosine"):
+        part = dataclasses.replace(presets.hop_settings(2), scaling=scaling)
+        yield Candidate((part,))
+    if _best(trials, _has_hops) is None:  # too large
+        return
+    yield from _improve(trials, "hops", HOPS)
+    yield from _improve(trials, "gamma", GAMMAS)
+    yield from _improve(trials, "power", SMOOTHING)
+    yield from _sums(task, trials, maps)
+
+
+def _improve(
+    trials: list[Trial], name: str, ladder: tuple[Any, ...]
+) -> Iterator[Candidate]:
+    """Yield other values of a setting of the best hop kernel.
+
+    In each direction of the ladder until the validation score gets no better.
+    """
+    start = _best_hops(trials)
+    middle = ladder.index(getattr(start, name))
+    for values in (ladder[middle + 1 :], ladder[:middle][::-1]):
+        for value in values:
+            part = dataclasses.replace(start, **{name: value})
+            yield Candidate((part,))
+            if _best_hops(trials) != part:
+                break
+
+
+def _sums(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candidate]:
+    """Yield sums of the best power of A and the best hop kernel.
+
+    Their weights are equal, or follow from the alignment with the training labels.
+    """
+    walk = _best(trials, lambda part: part.kernel is None)
+    hops = _best(trials, _has_hops)
+    if walk is None or hops is None:
+        return
+    parts = (walk.candidate.parts[0], hops.candidate.parts[0])
+    yield Candidate(parts, (0.5, 0.5))
+    index, targets = _aligned_nodes(task)
+    if index is None:
+        return
+    blocks = [
+        _block(maps.build(Candidate((part,))), index, len(task.targets))
+        for part in parts
+    ]
+    try:
+        weights = combination.combine(blocks, targets).weights
+    except ValueError:  # neither aligns, or one is constant
+        return
+    if (weights > 0).all():
+        yield Candidate(parts, tuple((weights / weights.sum()).tolist()))
+
+
+def _try(
+    task: Task, candidate: Candidate, maps: Similarities, options: Options
+) -> tuple[Trial, Float[np.ndarray, "s n c"]]:
+    """Run RP along a candidate; return its scores, and its predictions."""
+    began = time.perf_counter()
+    flow = maps.build(candidate)
+    step_size = presets.HOP_RATE / _largest_eigenvalue(flow, task)
+    last = candidate.parts[-1]
+    initial = None
+    if last.is_centered:
+        initial = rp_study.class_shares(task.targets, task.train)
+    (found,) = propagation.run(
+        flow,
+        task.targets,
+        Split(task.train, task.val, np.zeros_like(task.val)),
+        propagation.Steps([step_size], last.num_steps),
+        metric=task.metric,
+        initial=initial,
+        options=Options(max_bytes=options.max_bytes),
+    )
+    index, targets = _aligned_nodes(task)
+    alignment = float("nan")
+    if index is not None:
+        block = _block(flow, index, len(task.targets))
+        alignment = combination.align(block, targets)
+    elapsed = time.perf_counter() - began
+    val, steps = np.asarray(found.best_val), np.asarray(found.best_step)
+    trial = Trial(candidate, step_size, val, steps, alignment, elapsed)
+    return trial, np.asarray(found.predictions)
+
+
+def _largest_eigenvalue(flow: LinearMap, task: Task) -> float:
+    """Return λ_max of S_XX, the largest over the splits."""
+    inside = jnp.asarray(task.train.T, jnp.zeros(0).dtype)
+    block = similarities.Block(flow, inside)
+    return float(np.max(similarities.largest_eigenvalues(block, inside)))
+
+
+def _aligned_nodes(task: Task) -> tuple[Any, Any]:
+    """Return training nodes of the first split and their targets for ``combine``.
+
+    None twice if they are of several tasks, or of one class.
+    """
+    nodes = np.flatnonzero(task.train[0])
+    targets = task.targets[nodes]
+    binary = targets.shape[1] == 1 and np.isin(targets, (0, 1)).all()
+    one_hot = np.isin(targets, (0, 1)).all() and (targets.sum(axis=1) == 1).all()
+    if not (binary or one_hot) or (targets == targets[:1]).all():
+        return None, None
+    if len(nodes) > NUM_ALIGNED:
+        chosen = np.random.default_rng(0).choice(len(nodes), NUM_ALIGNED, replace=False)
+        nodes, targets = nodes[np.sort(chosen)], targets[np.sort(chosen)]
+    return nodes, 2 * targets - 1 if targets.shape[1] == 1 else targets
+
+
+def _block(
+    flow: LinearMap, index: Int[np.ndarray, " l"], num_nodes: int
+) -> Float[np.ndarray, "l l"]:
+    return linear_maps.columns(flow, index, num_nodes)[index]
+
+
+def _obstacle(task: Task, candidate: Candidate, max_bytes: int | None) -> str | None:
+    """Return the reason why a candidate is too large, or None."""
+    if all(part.kernel is None for part in candidate.parts):
+        return None
+    num_nodes, itemsize = len(task.targets), jnp.zeros(0).dtype.itemsize
+    needed = features.distance_bytes(num_nodes, itemsize=itemsize)
+    needed += num_nodes**2 * itemsize  # the kernel
+    room = memory.room(max_bytes)
+    if needed <= room.left:
+        return None
+    return f"its dense kernel {memory.compare(needed, room)}"
+
+
+def _best(
+    trials: Sequence[Trial], accepts: Callable[[RPSettings], bool]
+) -> Trial | None:
+    """Return the trial of one part with the best mean validation score, or None."""
+    some = [
+        trial
+        for trial in trials
+        if len(trial.candidate.parts) == 1 and accepts(trial.candidate.parts[0])
+    ]
+    return max(some, key=lambda trial: trial.val.mean(), default=None)
+
+
+def _has_hops(part: RPSettings) -> bool:
+    return part.hops is not None
+
+
+def _best_hops(trials: Sequence[Trial]) -> RPSettings:
+    """Return the settings of the best hop kernel; there is one."""
+    found = _best(trials, _has_hops)
+    assert found is not None
+    return found.candidate.parts[0]
