@@ -134,6 +134,9 @@ class Rp(_Flags, ResumableFlags):
 
     def _run_shards(self) -> None:
         """Run on a partitioned graph, in all processes alike."""
+        if self.similarity == "auto":
+            msg = "--similarity auto does not apply to --shards; leave it out"
+            raise ValueError(msg)
         for field in dataclasses.fields(RunFlags):
             is_set = getattr(self, field.name) != field.default
             if is_set and field.name not in _OF_SHARDS:

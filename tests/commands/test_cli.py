@@ -94,6 +94,25 @@ def test_published_and_random_splits_are_a_flag(tmp_path, capsys, monkeypatch):
     assert "1 split(s)" in tables.run_table(found[None])
 
 
+def test_hops_replace_the_published_settings(tmp_path):
+    done = gnnrp("rp", "--hops", "2", "--gamma", "3", "--json", cwd=tmp_path)
+    settings = json.loads(done.stdout)["settings"]
+    expected = dataclasses.replace(presets.hop_settings(2), gamma=3.0)
+    assert settings == dataclasses.asdict(expected)
+
+
+def test_an_automatic_choice_prints_what_it_tried(tmp_path):
+    arguments = ("rp", "--similarity", "auto", "--search-seconds", "0.001")
+    done = gnnrp(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "RP, chosen similarity" in done.stdout
+    assert "skipped: the 0.001 seconds were over" in done.stdout
+    assert (tmp_path / "rp-sbm.png").read_bytes().startswith(b"\x89PNG")
+    record = json.loads(gnnrp(*arguments, "--json", cwd=tmp_path).stdout)
+    assert record["splits"][0]["similarity"] == "A"
+    assert record["choice"]["trials"][0]["chosen_in"] == 1
+
+
 def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
     done = gnnrp("rp", "--json", "--num-steps", "2", "--bandwidth", "10", cwd=tmp_path)
     assert json.loads(done.stdout)["settings"]["gamma"] == pytest.approx(0.005)
@@ -138,6 +157,13 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("rp --gamma nan", "gamma must be positive"),
         ("rp --bandwidth 0", "bandwidth must be positive"),
         ("rp --kernel none --gamma 1", "--gamma does not apply to the kernel none"),
+        ("rp --kernel none --hops 1", "hops=1 needs a kernel"),
+        ("rp --hops=-1", "hops must be at least 0"),
+        ("rp --similarity auto --gamma 1", "--gamma does not apply to --similarity"),
+        ("rp --similarity auto --folder f", "--folder does not apply"),
+        ("rp --similarity auto --search-seconds 0", "search_seconds must be positive"),
+        ("rp --search-seconds 5", "--search-seconds needs --similarity auto"),
+        ("rp --shards nowhere --similarity auto", "auto does not apply to --shards"),
         ("rp --resume", "--resume needs --folder"),
         ("rp --checkpoint-seconds 5", "--checkpoint-seconds needs --folder"),
         ("rp --checkpoint-seconds nan --folder f", "checkpoint_seconds must be"),

@@ -19,6 +19,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import GridSearchCV, ParameterGrid, cross_val_score
 
 from gnnrp import ResidualPropagation, metrics
+from gnnrp.datasets import sbm
 from gnnrp.estimator import NotFittedError, OnGraph, _selection
 from gnnrp.kernels import features as feature_kernels
 from gnnrp.propagation import losses, similarity, sweep
@@ -769,3 +770,66 @@ def test_labels_of_another_type_are_not_scored_as_errors():
         ValueError, match="of the classes of the fit, such as 0, got '0'"
     ):
         model.score(VAL, np.asarray(CODES).astype(str))
+
+
+# Hop features and an automatic choice
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    return sbm.generate(1, block_size=30, train_per_class=6, num_val=40, num_test=60)
+
+
+def fit_blocks(data, *, val=True, **params):
+    train, held, test = (mask[0] for mask in data.splits)
+    val_mask = held if val else None
+    model = ResidualPropagation(**params)
+    model.fit(data.edges, data.labels, train, data.features, val_mask)
+    return model, model.score(np.flatnonzero(test))
+
+
+def test_hops_take_a_gaussian_kernel_from_the_class_shares(blocks):
+    model, _ = fit_blocks(blocks, hops=2, power=0, step_size=1.5, num_steps=200)
+    assert model.similarity_ == "2-hop kernel, standard, γ=1"
+    assert model.trials_ is None
+    other, _ = fit_blocks(blocks, hops=2, power=0, step_size=1.5, num_steps=1)
+    shares = np.bincount(blocks.labels[blocks.splits.train[0]]) / 30
+    change = other.scores_ - shares
+    np.testing.assert_allclose(change.mean(axis=0), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("val", [True, False])
+def test_an_automatic_choice_says_what_it_took_and_tried(blocks, val):
+    model, score = fit_blocks(blocks, val=val, similarity="auto")
+    tried = {trial["name"]: trial for trial in model.trials_}
+    assert model.similarity_ in tried
+    assert score > 0.3  # five classes
+    assert (model.val_score_ is None) != val
+    if val:
+        best = max(trial["val_mean"] for trial in model.trials_)
+        assert tried[model.similarity_]["val_mean"] == best
+        assert model.val_score_ == pytest.approx(best / 100, abs=1e-4)
+    assert model.predict_proba([0]).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"similarity": "auto", "power": 2}, "power=2 does not apply"),
+        ({"similarity": "auto", "kernel": "linear"}, "kernel='linear' does not apply"),
+        ({"similarity": "auto", "search_seconds": 0.0}, "search_seconds"),
+        ({"similarity": "best"}, "similarity must be one of"),
+        ({"hops": -1}, "hops must be at least 0"),
+        ({"hops": 1, "scaling": "rows"}, "scaling must be one of"),
+    ],
+)
+def test_choices_that_make_no_sense_are_refused(blocks, params, words):
+    with pytest.raises(ValueError, match=words):
+        fit_blocks(blocks, **params)
+
+
+def test_another_models_scores_do_not_start_an_automatic_choice(blocks):
+    model = ResidualPropagation(similarity="auto")
+    start = np.zeros((150, 5))
+    with pytest.raises(ValueError, match="initial does not apply"):
+        model.fit(blocks.edges, blocks.labels, blocks.splits.train[0], initial=start)
