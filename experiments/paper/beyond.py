@@ -14,9 +14,11 @@ splits, the others their ten public ones.
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from experiments import published, runner
 from experiments.paper import table4_homophilic, trained
@@ -78,7 +80,8 @@ def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Out
         for name, found in rows.items()
         if found != published.ABSENT
     }
-    return runner.Outcome({"datasets": rows}, {}, files, {"seconds": times})
+    figures = {"": figure(rows)}
+    return runner.Outcome({"datasets": rows}, figures, files, {"seconds": times})
 
 
 def row(
@@ -185,6 +188,40 @@ def best_published(name: str) -> dict[str, Any]:
         "RP": cells.get("RP"),
         "best": None if best is None else [best, *others[best]],
     }
+
+
+def figure(rows: dict[str, Any]) -> Figure:
+    """Draw validation score against alignment for each candidate of each dataset."""
+    present = {name: row for name, row in rows.items() if row != published.ABSENT}
+    columns = min(4, len(present))
+    lines = -(-len(present) // columns)
+    drawn = Figure(figsize=(2.6 * columns, 2.1 * lines), layout="constrained")
+    panels = drawn.subplots(lines, columns, squeeze=False).ravel()
+    for axes in panels[len(present) :]:
+        axes.set_axis_off()
+    for axes, (name, row) in zip(panels, present.items(), strict=False):
+        choice = next(iter(row["chosen"].values()))["choice"]
+        for label, color, belongs in KINDS:
+            some = [trial for trial in choice["trials"] if belongs(trial["parts"])]
+            x, y = ([trial[key] for trial in some] for key in ("alignment", "val_mean"))
+            axes.plot(x, y, "o", color=color, markersize=4, label=label)
+        ranks = choice["rank_correlation"]
+        title = name if ranks is None else f"{name} ({ranks:+.2f})"
+        axes.set_title(title, fontsize="small")
+        axes.tick_params(labelsize="x-small")
+    handles, labels = panels[0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    drawn.supxlabel("alignment with the training labels", fontsize="small")
+    drawn.supylabel("validation score, %", fontsize="small")
+    return drawn
+
+
+KINDS: tuple[tuple[str, str, Callable[[list[dict[str, Any]]], bool]], ...] = (
+    ("power of A", "C0", lambda parts: len(parts) == 1 and not parts[0]["kernel"]),
+    ("kernel", "C1", lambda parts: len(parts) == 1 and bool(parts[0]["kernel"])),
+    ("sum", "C2", lambda parts: len(parts) > 1),
+)
+"""Kinds of candidates with their colors."""
 
 
 if __name__ == "__main__":

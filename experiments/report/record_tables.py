@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments import published
-from experiments.report import section5_tables, width_tables
+from experiments.report import beyond_tables, section5_tables, width_tables
 from experiments.report.score_tables import Table, empty_table, ogb, score, scores
 
 
@@ -302,5 +302,9 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[Table]]]] = {
         section5_tables.generalization,
     ),
     "heterophily": ("Heterophily and depth (App. C.4)", section5_tables.heterophily),
+    "beyond": (
+        "Beyond the paper: similarities chosen by validation",
+        beyond_tables.tables,
+    ),
 }
 """Experiment -> title and function from record to tables, in the paper's order."""

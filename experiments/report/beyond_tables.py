@@ -1,0 +1,79 @@
+"""Tables of the similarities that validation chooses, beside networks."""
+
+from typing import Any
+
+from experiments import published
+from experiments.report.score_tables import Table, cell, score
+
+HEADER = (
+    "dataset", "splits", "RP, published", "best network, published", "GCN here",
+    "SGC here", "APPNP here", "SIGN here", "RP, chosen similarity", "chosen most often",
+)  # fmt: skip
+NETWORKS = ("GCN", "SGC", "APPNP", "SIGN")
+
+
+def tables(record: dict[str, Any]) -> list[Table]:
+    """Return the scores, then how alignment and validation rank the candidates."""
+    found = record["result"]["datasets"]
+    rows, ranks = [], []
+    for name, row in found.items():
+        if row == published.ABSENT:
+            rows.append([name, published.ABSENT, *["-"] * (len(HEADER) - 2)])
+            continue
+        rows += [_scores(name, row, kind) for kind in row["chosen"]]
+        ranks += [_ranks(name, kind, part) for kind, part in row["chosen"].items()]
+    note = (
+        "Test scores in percent. The published scores of Computers, Photo, CS and "
+        "Physics are of other splits. Networks have common, untuned settings, and run "
+        "on the first splits where there are fewer runs than splits. Nothing is chosen "
+        "on test nodes."
+    )
+    header = ["dataset", "splits", "tried", "skipped", "rank correlation", "seconds"]
+    return [
+        Table("Test scores", list(HEADER), rows, note),
+        Table(
+            "Alignment and validation score of the similarities tried",
+            header,
+            [[*cells, _seconds(record, cells)] for cells in ranks],
+            "Spearman's rank correlation, over the candidates of a dataset, of the "
+            "alignment with the training labels (first split) and the mean validation "
+            "score. Skipped candidates did not fit in memory or in the time.",
+        ),
+    ]
+
+
+def _scores(name: str, row: dict[str, Any], kind: str) -> list[str]:
+    part = row["chosen"][kind]
+    stated, best = row["published"]["RP"], row["published"]["best"]
+    networks = [""] * len(NETWORKS)
+    if kind == next(iter(row["chosen"])):
+        networks = [_network(row["networks"].get(model)) for model in NETWORKS]
+    trials = part["choice"]["trials"]
+    favorite = max(trials, key=lambda trial: trial["chosen_in"])
+    label = f"{name} (ROC-AUC)" if name in published.ROC_AUC else name
+    count = len(part["splits"])
+    return [
+        label,
+        f"{count} {kind}" if kind == "random" else str(count),
+        score(*stated) if stated else "-",
+        f"{score(*best[1:])} ({best[0]})" if best else "-",
+        *networks,
+        score(part["test_mean"], part["test_std"]),
+        f"{favorite['name']} ({favorite['chosen_in']})",
+    ]
+
+
+def _network(found: Any) -> str:
+    text = cell(found)
+    return f"{text} ({found['num_seeds']})" if isinstance(found, dict) else text
+
+
+def _ranks(name: str, kind: str, part: dict[str, Any]) -> list[str]:
+    choice = part["choice"]
+    ranks = choice["rank_correlation"]
+    cells = [name, kind, str(len(choice["trials"])), str(len(choice["skipped"]))]
+    return [*cells, "-" if ranks is None else f"{ranks:+.2f}"]
+
+
+def _seconds(record: dict[str, Any], cells: list[str]) -> str:
+    return f"{record['measured']['seconds'][cells[0]][cells[1]]:.0f}"
