@@ -40,10 +40,10 @@ def _copurchase(folder: str, alias: str, file: str) -> tuple[Source, ...]:
     return (Source("copurchase", folder, aliases, (file,), (f"{COPURCHASE}/{file}",)),)
 
 
-def _heterophilous(name: str) -> Source:
+def _heterophilous(name: str, *, download: bool = True) -> Source:
     folder = name.replace("-", "_")
     file = f"{folder}.npz"
-    urls = (f"{HETEROPHILOUS}/{file}",)
+    urls = (f"{HETEROPHILOUS}/{file}",) if download else ()
     return Source("heterophilous", folder, frozenset({folder}), (file,), urls)
 
 
@@ -54,15 +54,23 @@ def _csv(name: str) -> Source:
     return Source("csv_tables", folder, aliases, files, unique_names=False)
 
 
-def _geom_gcn(name: str, *, download: bool) -> Source:
+def _geom_gcn(name: str, *, download: bool, alias: str | None = None) -> Source:
+    title = alias or name  # in file names
     nodes = ("out1_graph_edges.txt", "out1_node_feature_label.txt")
-    splits = tuple(f"{name}_split_0.6_0.2_{i}.npz" for i in range(10))
+    splits = tuple(f"{title}_split_0.6_0.2_{i}.npz" for i in range(10))
     urls = (
-        *(f"{GEOM_GCN}/new_data/{name}/{file}" for file in nodes),
+        *(f"{GEOM_GCN}/new_data/{title}/{file}" for file in nodes),
         *(f"{GEOM_GCN}/splits/{file}" for file in splits),
     )
-    files, aliases = (*nodes, *splits), frozenset({name})
+    files, aliases = (*nodes, *splits), frozenset({name, title})
     return Source("webkb", name, aliases, files, urls if download else ())
+
+
+def _wikipedia(name: str) -> tuple[Source, ...]:
+    return (
+        _geom_gcn(name, download=False),
+        _heterophilous(name, download=False),
+    )
 
 
 def _ogb(name: str, split: str) -> tuple[Source, ...]:
@@ -91,6 +99,14 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "texas": (_geom_gcn("texas", download=True), _heterophilous("texas")),
     "cornell": (_heterophilous("cornell"), _geom_gcn("cornell", download=False)),
     "wisconsin": (_heterophilous("wisconsin"), _geom_gcn("wisconsin", download=False)),
+    "chameleon": _wikipedia("chameleon"),
+    "squirrel": _wikipedia("squirrel"),
+    "chameleon-filtered": (_heterophilous("chameleon-filtered", download=False),),
+    "squirrel-filtered": (_heterophilous("squirrel-filtered", download=False),),
+    "actor": (
+        _geom_gcn("actor", download=False, alias="film"),
+        _heterophilous("actor", download=False),
+    ),
     # The CSV files lack features and public splits.
     "roman-empire": (_heterophilous("roman-empire"), _csv("roman-empire")),
     "amazon-ratings": (_heterophilous("amazon-ratings"),),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Num
+from jaxtyping import Int, Num
 
 from gnnrp.datasets import raw_files
 from gnnrp.datasets._validate import require
@@ -16,6 +16,7 @@ from gnnrp.datasets.raw_files import File
 CHUNK = 1 << 20  # bytes of text parsed at once; no line is longer
 INTEGERS = b"0123456789-"
 FLOATS = INTEGERS + b"+.eEnaN"
+MAX_DIGITS = 18  # of an integer in int64
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_TABLE = "not every line has {} number(s)"
 
@@ -54,6 +55,23 @@ def table(
         values.resize((num_rows, num_columns), refcheck=False)
         values[num_rows - len(rows) :] = rows
     return values
+
+
+def ragged_lines(
+    file: File, *, separators: bytes = b",", header: bytes | None = None
+) -> list[Int[np.ndarray, " k"]]:
+    """Parse lines of integers of different lengths."""
+    rows = []
+    for lines in _clean_lines(file, separators, header):
+        text = lines.strip(b"\n")
+        file.reserve(16 * len(lines) + 128 * (len(rows) + lines.count(b"\n")))
+        for line in text.split(b"\n"):
+            fields = line.split(b",")
+            valid = all(field.removeprefix(b"-").isdigit() for field in fields)
+            valid = valid and max(map(len, fields)) < MAX_DIGITS
+            require(valid, f"line {len(rows) + 1} is not a list of integers")
+            rows.append(np.array(fields, "S").astype(np.int64))
+    return rows
 
 
 def _clean_lines(

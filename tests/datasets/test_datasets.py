@@ -256,6 +256,14 @@ def test_a_masked_label_that_is_no_class_is_refused(label, part):
         ("texas", "texas/raw", miniatures.webkb),
         ("texas", "texas", partial(miniatures.heterophilous, name="texas")),
         ("cornell", "cornell/raw", partial(miniatures.webkb, name="cornell")),
+        ("chameleon", "chameleon", partial(miniatures.webkb, name="chameleon")),
+        ("squirrel", "squirrel", partial(miniatures.heterophilous, name="squirrel")),
+        ("actor", "film", miniatures.actor),
+        (
+            "squirrel-filtered",
+            "squirrel_filtered",
+            partial(miniatures.heterophilous, name="squirrel-filtered"),
+        ),
         ("tolokers", ".", miniatures.heterophilous),
         (
             "minesweeper",
@@ -424,3 +432,33 @@ def test_a_stored_zero_of_a_file_is_no_edge(tmp_path):
     np.savez(file, **parts)
     edges = datasets.load("photo", tmp_path).edges
     np.testing.assert_array_equal(edges, np.delete(written.edges, 2, axis=1))
+
+
+def test_actor_lists_the_places_of_its_features(tmp_path):
+    written = miniatures.actor(tmp_path / "actor")
+    data = datasets.load("actor", tmp_path, download=False)
+    np.testing.assert_array_equal(data.features.toarray(), written.features)
+    np.testing.assert_array_equal(data.labels, written.labels)
+    np.testing.assert_array_equal(data.edges, written.edges)
+    assert data.splits.train.shape == (10, 12)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("11\t932\t1", "0 to 931"),
+        ("11\t-1\t1", "0 to 931"),
+        ("11\t1,x\t1", "list of integers"),
+        ("11\t\t1", "list of integers"),
+        ("11\t1", "no feature"),
+        ("10\t5\t1", "each once"),
+        (f"11\t{10**20}\t1", "list of integers"),
+    ],
+)
+def test_damaged_lines_of_actor_are_refused(line, reason, tmp_path):
+    miniatures.actor(tmp_path / "actor")
+    path = tmp_path / "actor" / "out1_node_feature_label.txt"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], line, *lines[2:]]))
+    with pytest.raises(ValueError, match=reason):
+        datasets.load("actor", tmp_path, download=False)

@@ -179,6 +179,20 @@ def webkb(folder: Path, name: str = "texas", num_nodes: int = 12) -> Written:
     return Written(edges, features, labels)
 
 
+def actor(folder: Path, num_nodes: int = 12) -> Written:
+    """Write the format of Geom-GCN with the places of the ones."""
+    written = webkb(folder, "film", num_nodes)
+    features = np.zeros((num_nodes, 932), np.float32)
+    lines = ["node_id\tfeature\tlabel"]
+    for node in range(num_nodes - 1, -1, -1):
+        places = {node % 5, 7 * node, 931 - node}
+        features[node, list(places)] = 1
+        cell = ",".join(map(str, sorted(places)))
+        lines.append(f"{node}\t{cell}\t{written.labels[node]}")
+    (folder / "out1_node_feature_label.txt").write_text("\n".join(lines) + "\n")
+    return written._replace(features=features)
+
+
 def copurchase(folder: Path, file: str = "amazon_electronics_photo.npz") -> Written:
     """Twenty nodes, unsymmetric, with a loop; the class names are pickled."""
     folder.mkdir(parents=True, exist_ok=True)
