@@ -96,8 +96,18 @@ def explain(name: str, rows: list[list[str]]) -> str:
         if model not in trained
     ]
     if trained:
-        parts.append(f"{', '.join(trained)}: {UNTUNED}.")
+        higher = [model for model in trained if _difference(rows, model) > 0]
+        lower = [model for model in trained if model not in higher]
+        if lower:
+            parts.append(f"{', '.join(lower)}: {UNTUNED}.")
+        if higher:
+            parts.append(f"{', '.join(higher)}: better here; {UNKNOWN}.")
     return " ".join(parts)
+
+
+def _difference(rows: list[list[str]], model: str) -> float:
+    """Return the difference to the paper in the last cell of a row."""
+    return next(float(row[-1].split(",")[0]) for row in rows if row[0] == model)
 
 
 def scores(record: dict[str, Any]) -> list[Table]:

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-from gnnrp.runtime import checks
+from gnnrp.runtime import arrays, checks
 
 RULES = ("independent", "joint")
 
@@ -59,11 +59,11 @@ def combine(
         diagonal: compare each node with itself too.
 
     Raises:
-        ValueError: no kernel, an unknown rule, kernels that are not square or not
+        ValueError: no kernel, an unknown rule, kernels that are not symmetric or not
             finite, kernels and targets of different sizes, a kernel that is constant,
             targets that are not one-hot or ±1, or of one class, or no kernel with a
             positive alignment.
-        TypeError: targets that are not real numbers.
+        TypeError: kernels or targets that are not real numbers.
     """
     checks.one_of("rule", rule, RULES)
     centered = [_unit(f"kernels[{i}]", K, diagonal) for i, K in enumerate(kernels)]
@@ -143,13 +143,18 @@ def _unit(name: str, kernel: Any, diagonal: bool) -> tuple[np.ndarray, float]:
     """Return the centered kernel over its norm, and the norm.
 
     Raises:
-        ValueError: K is not square, or not finite.
+        ValueError: K is not square, not finite, or not symmetric.
+        TypeError: K is not a matrix of real numbers.
         ConstantKernelError: K is constant.
     """
-    K = np.array(kernel, np.float64)
+    K = checks.reals(name, kernel).astype(np.float64)
     checks.square(name, K)
     if not np.isfinite(K).all():
         msg = f"{name} must be finite, and holds NaN or infinity"
+        raise ValueError(msg)
+    eps = float(np.finfo(np.float32).eps)  # kernels may come from float32
+    if (pair := arrays.asymmetric_pair(K, eps)) is not None:
+        msg = f"{name} must be symmetric, and entry {pair} differs from its transpose"
         raise ValueError(msg)
     size, largest = len(K), np.abs(K).max(initial=0)
     if diagonal:

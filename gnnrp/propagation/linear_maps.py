@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import sparse
 from gnnrp.propagation.label import check_alpha
-from gnnrp.propagation.similarity import LazyWalk, Power, Restart, Sandwich
+from gnnrp.propagation.similarity import LazyWalk, Power, Restart, Sandwich, Sum
 from gnnrp.runtime import checks, tracing
 from gnnrp.types import LinearMap
 
@@ -24,7 +24,8 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
     """Return the map as a pytree for ``jit``, in which plain functions are static.
 
     Raises:
-        ValueError: α of a walk is out of [0, 1].
+        ValueError: α of a walk is out of [0, 1], or a weight of a sum is negative or
+            not finite.
         TypeError: the map is not callable.
     """
     if not callable(similarity) or isinstance(similarity, type):
@@ -34,9 +35,7 @@ def as_pytree(similarity: LinearMap) -> LinearMap:
             "wrap a dense matrix in similarity.Dense, a sparse one in sparse.prepare"
         )
         raise TypeError(msg)
-    for part in jax.tree.leaves(similarity, is_leaf=_has_alpha):
-        if _has_alpha(part):
-            check_alpha(part.alpha)
+    _check_parameters(similarity)
     if not any(callable(leaf) for leaf in jax.tree.leaves(similarity)):
         return similarity
     return jax.tree.map(
@@ -180,5 +179,15 @@ def full_map(similarity: LinearMap) -> LinearMap:
     return similarity.similarity if isinstance(similarity, Restriction) else similarity
 
 
-def _has_alpha(part: Any) -> bool:
-    return isinstance(part, LazyWalk | Restart)
+def _check_parameters(similarity: Any) -> None:
+    """Check α of walks and restarts, and the weights of sums."""
+
+    def has_parameter(part: Any) -> bool:
+        return isinstance(part, LazyWalk | Restart | Sum)
+
+    for part in jax.tree.leaves(similarity, is_leaf=has_parameter):
+        if isinstance(part, LazyWalk | Restart):
+            check_alpha(part.alpha)
+        elif isinstance(part, Sum):
+            part.check_weights()
+            _check_parameters(part.parts)

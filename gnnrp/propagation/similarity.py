@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from gnnrp import sparse
@@ -128,11 +129,25 @@ class Sum:
     parts: tuple[LinearMap, ...]
     weights: Float[Any, " k"]
 
+    def check_weights(self) -> None:
+        """Check that μ is finite and not negative, unless it is traced.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if isinstance(self.weights, Tracer):
+            return
+        weights = np.asarray(self.weights, np.float64)
+        if not (np.isfinite(weights) & (weights >= 0)).all():
+            msg = f"weights of a sum must be finite and at least 0, got {weights}"
+            raise ValueError(msg)
+
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return Σ_i μ_i S_i V.
 
         Raises:
-            ValueError: there is not one weight for each part, or there are none.
+            ValueError: there is not one weight for each part, there are none, or a
+                part returns another shape.
             TypeError: the parts are no tuple, or one of them is not a linear map.
         """
         checks.instance("the parts of a sum", self.parts, tuple, "of linear maps")
@@ -146,7 +161,11 @@ class Sum:
         total = jnp.zeros_like(v)
         for number, part in enumerate(self.parts):
             checks.linear_map(f"parts[{number}]", part)
-            total += jnp.asarray(self.weights[number], v.dtype) * part(v)
+            image = part(v)
+            if jnp.shape(image) != v.shape:
+                msg = f"parts[{number}] must keep shape {v.shape}, got {image.shape}"
+                raise ValueError(msg)
+            total += jnp.asarray(self.weights[number], v.dtype) * image
         return total
 
 

@@ -1,10 +1,10 @@
 """Automatic choice of a similarity by its validation score.
 
-The menu starts with powers of A. With features, it goes on with Gaussian kernels of hop
-features, whose scaling, hops and γ are improved one after the other, then smoothed by
-A, and added to the best power of A; the paper's kernel comes last. Each candidate takes
-steps of 1.5 / λ_max(S_XX). Each split takes the candidate and the step with the best
-validation score, the first of several. No test node is seen.
+The menu starts with powers of A. With features, Gaussian kernels of hop features come
+next: their scaling, hops and γ are improved one after the other, then they are smoothed
+by A, and added to the best power of A. The paper's kernel comes last. Each candidate
+takes steps of 1.5 / λ_max(S_XX). Each split takes the candidate and the step with the
+best validation score, the first of several. No test node is seen.
 
 Source: the paper's thesis that learning goes well where kernel, graph and labels align
 suggests the report of alignments; the menu is not in the paper.

@@ -141,3 +141,16 @@ def test_the_alignment_of_one_kernel_is_that_of_a_combination():
     assert align(np.ones((21, 21)), TARGETS) == 0
     with pytest.raises(ValueError, match="finite"):
         align(np.full((21, 21), np.nan), TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "words"),
+    [
+        (np.triu(np.ones((21, 21))), ValueError, "must be symmetric"),
+        ({"a": 1}, TypeError, "kernel"),
+        (np.full((21, 21), "a"), TypeError, "kernel"),
+    ],
+)
+def test_what_is_no_kernel_is_refused(kernel, error, words):
+    with pytest.raises(error, match=words):
+        unchecked(align, kernel, TARGETS)

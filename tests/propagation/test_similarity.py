@@ -239,3 +239,18 @@ def test_probability_kernel_scales_rows_and_columns_by_the_slope(seed):
     S = similarity.Probability(world.matrix, jnp.asarray(p))
     D = np.diag((p * (1 - p))[:, 0])
     np.testing.assert_allclose(dense_of(S), D @ world.A @ D, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("weights", [[-0.1, 1], [np.nan, 1], [np.inf, 1]])
+def test_weights_of_a_sum_that_make_no_sense_are_refused(weights):
+    part = similarity.Dense(jnp.eye(3))
+    outer = similarity.Sum((part, part), jnp.asarray(weights))
+    for S in (outer, similarity.Sandwich(part, outer)):
+        with pytest.raises(ValueError, match="finite and at least 0"):
+            linear_maps.as_pytree(S)
+
+
+def test_a_part_of_a_sum_keeps_the_shape():
+    S = similarity.Sum((lambda v: v[:1],), jnp.ones(1))
+    with pytest.raises(ValueError, match=r"parts\[0\] must keep shape"):
+        S(jnp.ones((3, 2)))

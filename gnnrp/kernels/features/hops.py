@@ -92,8 +92,8 @@ def hop_features(
 
     Raises:
         ValueError: neither features nor degrees, another number of rows than nodes,
-            features that are not a finite matrix, a graph without nodes, or a dense Z
-            that does not fit in memory.
+            features that are not a finite matrix or too large, a graph without nodes,
+            or a dense Z that does not fit in memory.
         TypeError: features that are not real numbers, a W that is not sparse, or other
             settings.
 
@@ -280,8 +280,9 @@ def _hops(P: scipy.sparse.csr_array, x: Any, num_hops: int) -> Iterator[Any]:
 
 def _standardize(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the columns with mean 0 and deviation 1; zeros where they are constant."""
-    centered = block - block.mean(axis=0)
-    deviation = centered.std(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centered = block - block.mean(axis=0)
+        deviation = _finite(centered.std(axis=0))
     varies = deviation > _ROUND_OFF * np.abs(block).max(axis=0, initial=0)
     return np.where(varies, centered / np.where(varies, deviation, 1), 0), varies
 
@@ -290,10 +291,19 @@ def _scale_rows(block: Any, settings: HopSettings) -> Any:
     """Return the rows with length (L + 1)^-1/2, or as they are without scaling."""
     if settings.scaling == "none":
         return block
-    square = block.multiply(block) if scipy.sparse.issparse(block) else block**2
-    lengths = np.sqrt(np.asarray(square.sum(axis=1)).reshape(-1, 1))
+    with np.errstate(over="ignore"):
+        square = block.multiply(block) if scipy.sparse.issparse(block) else block**2
+        lengths = _finite(np.sqrt(np.asarray(square.sum(axis=1)).reshape(-1, 1)))
     scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     scale /= np.sqrt(settings.num_hops + 1)
     if scipy.sparse.issparse(block):
         return scipy.sparse.csr_array(block.multiply(scale))
     return block * scale
+
+
+def _finite(sizes: np.ndarray) -> np.ndarray:
+    """Refuse sizes of columns or rows that overflow."""
+    if not np.isfinite(sizes).all():
+        msg = "the features are too large to scale, their squares overflow; divide them"
+        raise ValueError(msg)
+    return sizes

@@ -168,3 +168,9 @@ def test_distances_are_those_of_hop_features(
 def test_distances_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="distances between 7 nodes"):
         features.hop_distances(X, W, max_bytes=1)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "cosine"])
+def test_features_too_large_to_scale_are_refused(scaling):
+    with pytest.raises(ValueError, match="too large to scale"):
+        hop_features(1e200 * X, W, HopSettings(1, scaling=scaling))
