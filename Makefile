@@ -8,7 +8,7 @@ PIP_INSTALL := python -m pip install --quiet --disable-pip-version-check
 NEURAL_TANGENTS := neural-tangents==0.6.5 'frozendict>=2.4'
 
 .PHONY: demo check unit test test-slow test-floor test-newest has-newest test-ogb package lint \
-	docs links bench reproduce study notebooks clean
+	docs links bench reproduce beyond study notebooks clean
 
 demo: $(STAMP)
 	$(BIN)/gnnrp rp
@@ -121,6 +121,10 @@ reproduce: $(EXPERIMENTS:%=$(REPRODUCED)/%.json)
 $(REPRODUCED)/%.json: | $(STAMP)
 	$(BIN)/python -m experiments.paper.$* --output $(REPRODUCED) \
 		$(if $(DATA),--data-dir $(DATA)) > /dev/null
+
+# Similarities that validation chooses, and networks trained on the same splits.
+beyond: $(REPRODUCED)/beyond.json
+	$(BIN)/python -m experiments.report.documents $(REPRODUCED)
 
 # Many hosts, predicted from parted graphs; about 9 GB of memory.
 STUDY ?= studied

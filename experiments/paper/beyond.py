@@ -48,7 +48,7 @@ class Config(runner.Config):
 
     datasets: tuple[str, ...] = SETS
     models: tuple[str, ...] = ("GCN", "SGC", "APPNP", "SIGN")
-    search_seconds: float = 500.0
+    search_seconds: float = 300.0
     """Time per dataset after which no other similarity is tried."""
     num_seeds: int = 10
     """Networks per model on a dataset with a single split."""

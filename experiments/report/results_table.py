@@ -23,13 +23,17 @@ TITLES = (
 )  # fmt: skip
 
 
+BEYOND = [
+    "dataset", "RP, published", "best network, published",
+    "best network by validation, trained here", "RP, similarity chosen by validation",
+]  # fmt: skip
 WITHOUT_DATA = {"table2_convergence"}
 """Experiments that read no files."""
 
 
 def section(folder: Path) -> str:
-    """Return both tables as Markdown."""
-    return f"{commands()}\n\n{scores(folder)}"
+    """Return the tables as Markdown."""
+    return f"{commands()}\n\n{scores(folder)}\n\n{beyond(folder)}"
 
 
 def commands() -> str:
@@ -59,6 +63,44 @@ def scores(folder: Path) -> str:
     header = ["dataset", *TITLES, "RP, published", "difference"]
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def beyond(folder: Path) -> str:
+    """Return the test scores of chosen similarities, beside the best networks."""
+    record = json.loads((folder / "beyond.json").read_text())
+    rows = []
+    for name, found in record["result"]["datasets"].items():
+        if isinstance(found, str):
+            continue
+        label = f"{name} (ROC-AUC)" if name in published.ROC_AUC else name
+        kinds = list(found["chosen"])
+        for kind in kinds:
+            part = found["chosen"][kind]
+            random = kind == "random"
+            count = len(part["splits"])
+            splits = f", {count} {'random ' if random else ''}splits" * (count > 1)
+            here = "-" if kind != kinds[0] else _best_network(found["networks"])
+            chosen = cell(part)
+            rows.append([label + splits, *_stated(found["published"]), here, chosen])
+    lines = [BEYOND, ["---"] * len(BEYOND), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _stated(stated: dict[str, Any]) -> list[str]:
+    best = stated["best"]
+    return [
+        score(*stated["RP"]) if stated["RP"] else "-",
+        f"{score(*best[1:])} ({best[0]})" if best else "-",
+    ]
+
+
+def _best_network(networks: dict[str, Any]) -> str:
+    """Return the network with the best mean validation score."""
+    some = {name: each for name, each in networks.items() if isinstance(each, dict)}
+    if not some:
+        return "-"
+    best = max(some, key=lambda name: some[name]["val_mean"])
+    return f"{cell(some[best])} ({best}, {some[best]['num_seeds']} runs)"
 
 
 def row(name: str, panel: dict[str, Any], *, graph_alone: bool) -> list[str]:

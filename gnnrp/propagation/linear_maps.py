@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gnnrp import sparse
 from gnnrp.propagation.label import check_alpha
-from gnnrp.propagation.similarity import LazyWalk, Power, Restart, Sandwich, Sum
+from gnnrp.propagation.similarity import Dense, LazyWalk, Power, Restart, Sandwich, Sum
 from gnnrp.runtime import checks, tracing
 from gnnrp.types import LinearMap
 
@@ -96,6 +96,8 @@ def columns(
     num_nodes = checks.count("num_nodes", num_nodes, 0)
     index = checks.node_ids("index", index, num_nodes).astype(np.int32)
     dtype = jnp.dtype(dtype or jnp.zeros(0).dtype)
+    if isinstance(similarity, Dense):
+        return np.asarray(similarity.matrix[:, index], dtype)
     block = max(1, min(len(index), max_bytes // max(1, num_nodes * dtype.itemsize)))
     out = np.empty((num_nodes, len(index)), dtype)
     similarity = tracing.as_argument(as_pytree(similarity))

@@ -190,9 +190,16 @@ class Centered:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dense:
-    """V -> M V for a dense matrix, such as a kernel or an NTK."""
+    """V -> M V for a dense matrix, such as a kernel or an NTK.
+
+    State ``is_symmetric=True`` of a matrix that is symmetric by construction, so that
+    its entries are not compared.
+    """
 
     matrix: Float[Array, "n n"]
+    is_symmetric: bool | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return M V, in full precision on every device."""

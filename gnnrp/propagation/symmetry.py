@@ -53,6 +53,8 @@ def stored_symmetry(similarity: LinearMap, eps: float) -> bool | None:
     if isinstance(similarity, sparse.Matrix):
         return _sparse_is_symmetric(sparse.to_csr(similarity), eps)
     if isinstance(similarity, maps.Dense):
+        if similarity.is_symmetric is not None:
+            return similarity.is_symmetric
         return arrays.asymmetric_pair(similarity.matrix, eps) is None
     if isinstance(similarity, maps.Power | maps.LazyWalk | maps.Restart):
         is_restart = isinstance(similarity, maps.Restart)

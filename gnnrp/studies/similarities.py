@@ -106,7 +106,8 @@ def _build_kernel(
     elif form == "dense":
         blocks = features.build(x, name, gamma=gamma, normalized=False)
         if centered:
-            kernel = similarity.Dense(features.centered_matrix(blocks))
+            gram = features.centered_matrix(blocks)
+            kernel = similarity.Dense(gram, is_symmetric=True)
             return scale_to_one(kernel, x.shape[0]), reason
         kernel = similarity.Dense(features.normalized_matrix(blocks))
     else:
@@ -128,8 +129,15 @@ def gaussian(
     """Return M of a Gaussian kernel from squared distances, as ``build`` has it."""
     num_nodes = len(distances)
     gram = _gaussian(distances, jnp.asarray(gamma, distances.dtype), centered=centered)
-    dense = similarity.Dense(gram)
-    return scale_to_one(dense, num_nodes) if centered else dense
+    if centered:
+        start = jnp.ones((num_nodes, 1), gram.dtype)
+        gram = _divide(gram, largest_eigenvalues(similarity.Dense(gram), start)[0])
+    return similarity.Dense(gram, is_symmetric=True)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _divide(gram, size):
+    return gram / size
 
 
 @functools.partial(jax.jit, static_argnames="centered")

@@ -21,7 +21,7 @@ from gnnrp.runtime import checks, memory
 NORMALIZATIONS = ("row", "symmetric")
 SCALINGS = ("standard", "cosine", "none")
 
-_DENSE_SPEED = 100  # operations of a dense product in the time of a sparse one
+_DENSE_SPEED = 500  # operations of a dense product in the time of a sparse one
 _ROUND_OFF = 1e-12  # spread of a constant column after some hops, over its size
 
 
