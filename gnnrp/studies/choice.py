@@ -106,6 +106,10 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
     The first candidate is always tried. Candidates whose dense kernel does not fit in
     memory are skipped. A choice that was cut off by the time depends on the machine.
 
+    Splits climb the ladders together, by their mean validation score, and each takes
+    its own best candidate and step. So the menu of a split, not its choice, depends on
+    the validation nodes of all of them.
+
     Args:
         task: graph, features, targets and splits.
         seconds: time after which no other candidate is started.
@@ -125,7 +129,8 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
     skipped: dict[str, str] = {}
     best = np.full(len(task.train), -np.inf)
     chosen = np.zeros(len(task.train), int)
-    predictions = np.zeros((len(task.train), *task.targets.shape), np.float32)
+    shape = (len(task.train), *task.targets.shape)
+    predictions = np.zeros(shape, jnp.zeros(0).dtype)
     maps = Similarities(task, options.max_bytes)
     for candidate in _menu(task, trials, maps):
         reason = _obstacle(task, candidate, options.max_bytes)
@@ -162,7 +167,8 @@ def _menu(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candi
         power=3, num_steps=presets.HOP_STEPS, kernel="gaussian", row_normalize=True
     )
     yield Candidate((part,))
-    if _best(trials, lambda _: True) is trials[-1]:
+    papers = _best(trials, _is_papers)
+    if papers is not None and papers is _best(trials, lambda _: True):
         for name, ladder in (("power", SMOOTHING), ("gamma", GAMMAS)):
             yield from _improve(trials, name, ladder, _is_papers)
 

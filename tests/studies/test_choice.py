@@ -1,6 +1,7 @@
 """Automatic choice of a similarity: the rule, the menu, and equal routes to S."""
 
 import dataclasses
+import itertools
 import json
 
 import jax.numpy as jnp
@@ -135,6 +136,15 @@ def test_once_the_time_is_over_the_rest_is_skipped_and_named(task):
     assert len(found.trials) == 1
     assert next(iter(found.skipped)) == "A^2"
     assert set(found.skipped.values()) == {"the 1e-09 seconds were over"}
+
+
+def test_a_choice_that_is_cut_off_anywhere_ends_well(task, monkeypatch):
+    for count in range(1, 14):
+        clock = itertools.count()
+        monkeypatch.setattr(choice.time, "perf_counter", lambda: next(clock))  # noqa: B023
+        found = choice.choose(task, seconds=3.0 * count)
+        assert found.skipped or len(found.trials) > 13
+        assert found.chosen.max() < len(found.trials)
 
 
 def test_kernels_that_do_not_fit_are_skipped(task, monkeypatch):
