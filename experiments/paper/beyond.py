@@ -53,7 +53,7 @@ class Config(runner.Config):
     num_seeds: int = 10
     """Networks per model on a dataset with a single split."""
     num_large: int = 3
-    """Limit of networks per model with more than 15,000 nodes."""
+    """Limit of networks per model with more than 5,000 nodes."""
     num_epochs: int = trained.EPOCHS
     """Maximum number of epochs."""
 
@@ -62,10 +62,6 @@ class Config(runner.Config):
         "datasets": ("sbm",), "models": ("GCN", "SIGN"), "num_seeds": 1,
         "num_epochs": 20,
     }  # fmt: skip
-
-
-LARGE = 15_000
-"""Number of nodes above which fewer networks are trained."""
 
 
 def run(config: Config, progress: runner.Progress = runner.silent) -> runner.Outcome:
@@ -133,7 +129,7 @@ def networks(
         return dict.fromkeys(config.models, published.FEATURELESS)
     num_splits = len(data.splits.train)
     count = config.num_seeds if num_splits == 1 else num_splits
-    if data.num_nodes > LARGE:
+    if data.num_nodes > trained.LARGE:
         count = min(count, config.num_large)
     train = functools.partial(
         trained.run,
