@@ -156,7 +156,7 @@ def refused(call, exception, phrases):
     assert type(caught.value) is exception
     message = str(caught.value)
     assert "\n" not in message
-    assert len(message) < 300
+    assert len(message) < 330
     for phrase in phrases:
         assert phrase in message
 

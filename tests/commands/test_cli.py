@@ -304,7 +304,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path):
 def test_datasets_are_listed_with_where_they_are(tmp_path):
     found = json.loads(gnnrp("datasets", "--json", cwd=tmp_path).stdout)["datasets"]
     rows = {row["name"]: row for row in found}
-    assert len(rows) == 19
+    assert len(rows) == 24
     assert rows["cora"] | {"present": False, "e": 10_556, "d": 1_433} == rows["cora"]
     assert rows["sbm"]["where"] == "generated"
     assert 0.4 < rows["sbm"]["homophily"] < 0.6

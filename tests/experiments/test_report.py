@@ -1,7 +1,6 @@
 """The report shows what was computed, beside the paper's figures, and nothing else."""
 
 import base64
-import dataclasses
 import html.parser
 import json
 from pathlib import Path
@@ -112,7 +111,7 @@ def test_the_provenance_of_the_settings_of_photo_is_of_its_records():
         for name in ("settings_scan", "random_splits")
     )
     text, settings = score_tables.PROVENANCE["photo"], presets.SETTINGS["photo"]
-    assert splits["settings"] == dataclasses.asdict(settings)
+    assert presets.RPSettings(**splits["settings"]) == settings
     names = ("power", "gamma", "row_normalize")
     kernels, matches = (
         {tuple(cell[name] for name in names): cell for cell in scan[part]}

@@ -113,7 +113,7 @@ def test_two_signals_at_a_chosen_moment_end_a_command_in_one_sentence(
     assert process.returncode == 128 + number
     assert errors == f"gnnrp: {WORDS[number]}\n"
     if moment in {"print", "exit"}:
-        assert len(json.loads(out)["datasets"]) == 19
+        assert len(json.loads(out)["datasets"]) == 24
     else:
         assert out == ""
 
@@ -124,7 +124,7 @@ def test_a_signal_that_was_ignored_stays_ignored(tmp_path):
     process = start(line, tmp_path, code)
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
-    assert len(json.loads(out)["datasets"]) == 19
+    assert len(json.loads(out)["datasets"]) == 24
 
 
 def test_ctrl_c_waits_for_the_end_of_the_outermost_block():
