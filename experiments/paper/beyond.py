@@ -206,7 +206,14 @@ def figure(rows: dict[str, Any]) -> Figure:
         axes.set_title(title, fontsize="small")
         axes.tick_params(labelsize="x-small")
     handles, labels = panels[0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    drawn.legend(
+        handles,
+        labels,
+        loc="outside upper center",
+        ncols=3,
+        frameon=False,
+        fontsize="small",
+    )
     drawn.supxlabel("alignment with the training labels", fontsize="small")
     drawn.supylabel("validation score, %", fontsize="small")
     return drawn
