@@ -189,6 +189,8 @@ def best_published(name: str) -> dict[str, Any]:
 def figure(rows: dict[str, Any]) -> Figure:
     """Draw validation score against alignment for each candidate of each dataset."""
     present = {name: row for name, row in rows.items() if row != published.ABSENT}
+    if not present:
+        return Figure()
     columns = min(4, len(present))
     lines = -(-len(present) // columns)
     drawn = Figure(figsize=(2.6 * columns, 2.1 * lines), layout="constrained")

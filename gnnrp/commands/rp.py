@@ -98,7 +98,7 @@ class Rp(_Flags, ResumableFlags):
         for name in self._set_flags():
             msg = (
                 f"--{name.replace('_', '-')} does not apply to --similarity auto, "
-                "which chooses the settings; leave one of them out"
+                "which chooses the settings and saves no checkpoints; leave it out"
             )
             raise ValueError(msg)
         target = self.figure_path()

@@ -25,6 +25,7 @@ class Choice(NamedTuple):
     val: float
     similarity: str
     trials: list[dict[str, Any]] | None = None  # of an automatic choice
+    skipped: dict[str, str] | None = None  # candidate -> reason
 
 
 def fit(
@@ -76,17 +77,22 @@ def _fit_auto(
     found = auto.choose(task, seconds=float(params["search_seconds"]))
     trial = found.trials[found.chosen[0]]
     settings = trial.candidate.parts[-1]
-    num_steps = int(trial.best_step[0]) if part is not inputs else settings.num_steps
+    step_size, num_steps = trial.step_size, settings.num_steps
     chosen = inputs._replace(settings=settings)
     flow = Similarities(task).build(trial.candidate)
-    trajectory = _run_along(chosen, flow, trial.step_size, num_steps)
+    if part is not inputs:  # more training nodes have a larger λ_max; η t stays
+        step_size = auto.step_size_along(flow, inputs.train[None])
+        time = float(trial.best_step[0]) * trial.step_size
+        num_steps = max(1, round(time / step_size))
+    trajectory = _run_along(chosen, flow, step_size, num_steps)
     choice = Choice(
         settings.power,
-        trial.step_size,
+        step_size,
         int(trajectory.best_step),
         float(trial.val[0]) if inputs.val.any() else float("nan"),
         str(trial.candidate),
         found.as_dict()["trials"],
+        found.skipped,
     )
     return choice, trajectory
 

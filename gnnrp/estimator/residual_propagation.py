@@ -76,6 +76,7 @@ class ResidualPropagation(Parameters):
         step_size_: of the fit.
         similarity_: of the fit, in words.
         trials_: with "auto", the similarities tried with their scores; else None.
+        skipped_: with "auto", similarities not tried, and the reason of each.
         best_step_: of the fit.
         val_score_: score of the selected setting on validation nodes of ``classes_``,
             or None; unreached nodes count as the first class.
@@ -176,6 +177,9 @@ class ResidualPropagation(Parameters):
         auto = self.similarity == "auto"
         if auto:
             self._check_free(initial)
+        elif self.search_seconds != ResidualPropagation.search_seconds:
+            msg = "search_seconds applies to similarity='auto' only; leave it out"
+            raise ValueError(msg)
         data = formats.replace_arrays(
             formats.read(graph, weights),
             labels=labels,
@@ -291,6 +295,7 @@ class ResidualPropagation(Parameters):
         self.labels_ = inputs.classes[self._predicted]
         self.power_, self.step_size_, self.best_step_ = choice[:3]
         self.similarity_, self.trials_ = choice.similarity, choice.trials
+        self.skipped_ = choice.skipped
         self.val_score_ = None if np.isnan(choice.val) else choice.val
         self.report_ = trajectory.report
         self._codes, self._used = inputs.codes, inputs.used

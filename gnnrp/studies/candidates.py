@@ -95,10 +95,12 @@ class Similarities:
 def _describe(part: RPSettings) -> str:
     """Return a similarity in a few words."""
     power = "A" if part.power == 1 else f"A^{part.power}"
+    if part.alpha != 1:
+        power = f"(lazy walk α={part.alpha:g})^{part.power}"
     if part.kernel is None:
         return power
-    if part.hops is None:
-        kernel = f"{part.kernel} kernel γ={part.gamma:g}"
-    else:
-        kernel = f"{part.hops}-hop kernel, {part.scaling}, γ={part.gamma:g}"
-    return f"{power} ({kernel}) {power}" if part.power else kernel
+    name = f"{part.kernel} kernel γ={part.gamma:g}"
+    if part.hops is not None:
+        kind = "" if part.kernel == "gaussian" else f"{part.kernel} "
+        name = f"{part.hops}-hop {kind}kernel, {part.scaling}, γ={part.gamma:g}"
+    return f"{power} ({name}) {power}" if part.power else name

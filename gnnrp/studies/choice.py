@@ -5,7 +5,7 @@ next: their scaling, hops and γ are improved one after the other, then they are
 by A, and added to the best power of A. The paper's kernel comes last, and is improved
 likewise if it is the best so far. Each candidate takes steps of 1.5 / λ_max(S_XX). Each
 split takes the candidate and the step with the best validation score, the first of
-several. No test node is seen.
+several; no score of a test mask is computed.
 
 Source: the paper's thesis that learning goes well where kernel, graph and labels align
 suggests the report of alignments; the menu is not in the paper.
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from gnnrp import propagation
 from gnnrp.kernels import combination, features
@@ -139,7 +139,11 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
         if reason:
             skipped[str(candidate)] = reason
             continue
-        trial, scores = _try(task, candidate, maps, options)
+        try:
+            trial, scores = _try(task, candidate, maps, options)
+        except combination.ConstantKernelError as error:
+            skipped[str(candidate)] = str(error)
+            continue
         better = trial.val > best
         best[better], chosen[better] = trial.val[better], len(trials)
         predictions[better] = scores[better]
@@ -225,7 +229,7 @@ def _try(
     """Run RP along a candidate; return its scores, and its predictions."""
     began = time.perf_counter()
     flow = maps.build(candidate)
-    step_size = presets.HOP_RATE / _largest_eigenvalue(flow, task)
+    step_size = step_size_along(flow, task.train)
     last = candidate.parts[-1]
     initial = None
     if last.is_centered:
@@ -250,28 +254,34 @@ def _try(
     return trial, np.asarray(found.predictions)
 
 
-def _largest_eigenvalue(flow: LinearMap, task: Task) -> float:
-    """Return λ_max of S_XX, the largest over the splits."""
-    inside = jnp.asarray(task.train.T, jnp.zeros(0).dtype)
+def step_size_along(flow: LinearMap, train: Bool[np.ndarray, "s n"]) -> float:
+    """Return 1.5 / λ_max(S_XX), with the largest λ_max of the splits."""
+    inside = jnp.asarray(train.T, jnp.zeros(0).dtype)
     block = similarities.Block(flow, inside)
-    return float(np.max(similarities.largest_eigenvalues(block, inside)))
+    largest = float(np.max(similarities.largest_eigenvalues(block, inside)))
+    return presets.HOP_RATE / (largest or 1.0)  # 0: S_XX = 0, any step is the same
 
 
 def _aligned_nodes(task: Task) -> tuple[Any, Any]:
     """Return training nodes of the first split and their targets for ``combine``.
 
-    None twice if they are of several tasks, or of one class.
+    None twice if they are of several tasks, of one class, or all of different classes.
     """
     nodes = np.flatnonzero(task.train[0])
     targets = task.targets[nodes]
     binary = targets.shape[1] == 1 and np.isin(targets, (0, 1)).all()
     one_hot = np.isin(targets, (0, 1)).all() and (targets.sum(axis=1) == 1).all()
-    if not (binary or one_hot) or (targets == targets[:1]).all():
+    if not (binary or one_hot):
         return None, None
     if len(nodes) > NUM_ALIGNED:
         chosen = np.random.default_rng(0).choice(len(nodes), NUM_ALIGNED, replace=False)
         nodes, targets = nodes[np.sort(chosen)], targets[np.sort(chosen)]
-    return nodes, 2 * targets - 1 if targets.shape[1] == 1 else targets
+    if binary and targets.shape[1] == 1:
+        targets = 2 * targets - 1
+    pairs = np.triu_indices(len(targets), 1)
+    if len(np.unique((targets @ targets.T)[pairs])) < 2:
+        return None, None
+    return nodes, targets
 
 
 def _block(

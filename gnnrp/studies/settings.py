@@ -78,6 +78,15 @@ class RPSettings:
                 )
                 raise ValueError(msg)
         checks.one_of("scaling", self.scaling, ("standard", "cosine"))
+        if self.scaling != "standard" and self.hops is None:
+            msg = f"scaling {self.scaling!r} is one of hop features; set hops too"
+            raise ValueError(msg)
+        if self.center not in {None, True, False}:
+            msg = f"center must be True, False or None, got {self.center!r}"
+            raise ValueError(msg)
+        if self.center and self.kernel is None:
+            msg = "center=True needs a kernel of the features, such as gaussian"
+            raise ValueError(msg)
         if self.patience is not None:
             checks.count("patience", self.patience, 1)
         losses.by_name(self.loss)

@@ -25,9 +25,6 @@ def run(
     if settings.kernel is not None:
         msg = "parts of a graph have no features; use plain RP (kernel none)"
         raise ValueError(msg)
-    if settings.is_centered:
-        msg = "center does not apply to parts of a graph, got True; leave it out"
-        raise ValueError(msg)
     with presets.precision(settings.precision):
         began = time.perf_counter()
         parts = shards.read(folder)

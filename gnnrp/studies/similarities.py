@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from gnnrp import sparse
 from gnnrp.kernels import features
+from gnnrp.kernels.combination import ConstantKernelError
 from gnnrp.kernels.features import low_rank
 from gnnrp.propagation import linear_maps, similarity
 from gnnrp.propagation.solvers import exact
@@ -58,7 +59,8 @@ def build(
         room: free memory; that of the machine by default.
 
     Raises:
-        ValueError: features that do not match or do not fit in memory.
+        ValueError: features that do not match or do not fit in memory, or a centered
+            kernel that is constant.
         TypeError: a matrix that is not a linear map, or no W for hop features.
     """
     checks.linear_map("the matrix", matrix)
@@ -120,7 +122,21 @@ def _build_kernel(
 def scale_to_one(kernel: LinearMap, num_nodes: int) -> similarity.Sum:
     """Return M / λ_max."""
     start = jnp.ones((num_nodes, 1), jnp.zeros(0).dtype)
-    return similarity.Sum((kernel,), 1 / largest_eigenvalues(kernel, start))
+    largest = largest_eigenvalues(kernel, start)
+    check_varies(largest, num_nodes)
+    return similarity.Sum((kernel,), 1 / largest)
+
+
+def check_varies(largest: Float[Array, "1"], num_nodes: int) -> None:
+    """Refuse a centered kernel whose λ_max is round-off.
+
+    Raises:
+        ConstantKernelError: it is.
+    """
+    round_off = num_nodes * float(jnp.finfo(jnp.float32).eps)
+    if not float(largest[0]) > round_off:
+        msg = "the kernel is the same for all pairs of nodes; take other features"
+        raise ConstantKernelError(msg)
 
 
 def gaussian(
@@ -131,7 +147,9 @@ def gaussian(
     gram = _gaussian(distances, jnp.asarray(gamma, distances.dtype), centered=centered)
     if centered:
         start = jnp.ones((num_nodes, 1), gram.dtype)
-        gram = _divide(gram, largest_eigenvalues(similarity.Dense(gram), start)[0])
+        largest = largest_eigenvalues(similarity.Dense(gram), start)
+        check_varies(largest, num_nodes)
+        gram = _divide(gram, largest[0])
     return similarity.Dense(gram, is_symmetric=True)
 
 
@@ -166,7 +184,7 @@ class Block:
 def largest_eigenvalues(
     kernel: LinearMap, like: Float[Array, "n s"]
 ) -> Float[Array, " s"]:
-    """Return λ_max of a PSD map by the power method, from below, for each column."""
+    """Return the largest |λ| by the power method, from below, for each column."""
     start = np.random.default_rng(0).standard_normal(like.shape)
     start = jnp.asarray(start, like.dtype)
     return _power_method(tracing.as_argument(linear_maps.as_pytree(kernel)), start)

@@ -36,6 +36,8 @@ def run_table(record: dict[str, Any]) -> str:
         lines.append(_row("  published", _score(published["val"], 0), test))
     s, seconds, report = record["settings"], record["seconds"], record["report"]
     kernel = f", {s['kernel']} kernel γ={s['gamma']:g}" if s["kernel"] else ""
+    if s.get("hops") is not None:
+        kernel += f" of {s['hops']} hops, {s['scaling']}"
     lines.append("")
     if plain := record["baselines"].get("rp", {}).get("settings"):
         lines.append(

@@ -201,6 +201,9 @@ def test_an_argument_that_a_caller_lacks_is_found():
             "gnnrp.estimator.residual_propagation",
             "ResidualPropagation._check_free",
         ): {"similarity"},
+        ("gnnrp.estimator.residual_propagation", "ResidualPropagation.fit"): {
+            "similarity"
+        },
     }
 
 

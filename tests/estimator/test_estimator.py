@@ -833,3 +833,33 @@ def test_another_models_scores_do_not_start_an_automatic_choice(blocks):
     start = np.zeros((150, 5))
     with pytest.raises(ValueError, match="initial does not apply"):
         model.fit(blocks.edges, blocks.labels, blocks.splits.train[0], initial=start)
+
+
+def test_an_automatic_choice_needs_neither_alignment_nor_features_that_vary():
+    ring = np.stack([np.arange(24), (np.arange(24) + 1) % 24])
+    labels = np.repeat([0, 1], 12)
+    x = np.random.default_rng(0).normal(size=(24, 3))
+    model = ResidualPropagation(similarity="auto")
+    model.fit(ring, labels, [0, 12], x, [5, 6, 17, 18])  # one label for each class
+    assert all(trial["alignment"] is None for trial in model.trials_)
+    assert model.skipped_ == {}
+    model.fit(ring, labels, [0, 1, 12, 13], np.ones((24, 3)), [5, 6, 17, 18])
+    assert set(model.skipped_) == {
+        "2-hop kernel, standard, γ=1",
+        "2-hop kernel, cosine, γ=1",
+    }
+    with pytest.raises(ValueError, match="same for all pairs of nodes"):
+        ResidualPropagation(hops=2).fit(ring, labels, [0, 1, 12, 13], np.ones((24, 3)))
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"center": True}, "center=True needs a kernel"),
+        ({"scaling": "cosine"}, "set hops too"),
+        ({"search_seconds": 3.0}, "search_seconds"),
+    ],
+)
+def test_parameters_without_effect_are_refused(blocks, params, words):
+    with pytest.raises(ValueError, match=words):
+        fit_blocks(blocks, **params)
