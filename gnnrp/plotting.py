@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,13 @@ _LABELS = {
     "rp": "RP, graph alone",
     "generalized rp": "RP with features",
 }
+
+CANDIDATES: tuple[tuple[str, str, Callable[[list[dict[str, Any]]], bool]], ...] = (
+    ("power of A", "C0", lambda parts: len(parts) == 1 and not parts[0]["kernel"]),
+    ("kernel", "C1", lambda parts: len(parts) == 1 and bool(parts[0]["kernel"])),
+    ("sum", "C2", lambda parts: len(parts) > 1),
+)
+"""Kinds of similarities that a choice tries, with their colors."""
 
 
 def learning_curve(
@@ -68,11 +76,7 @@ def choice(record: dict[str, Any]) -> Figure:
     axes = figure.add_subplot()
     trials = record["choice"]["trials"]
     trials = [trial for trial in trials if trial["alignment"] is not None]
-    for label, color, belongs in (
-        ("power of A", "C0", lambda parts: len(parts) == 1 and not parts[0]["kernel"]),
-        ("kernel", "C1", lambda parts: len(parts) == 1 and parts[0]["kernel"]),
-        ("sum", "C2", lambda parts: len(parts) > 1),
-    ):
+    for label, color, belongs in CANDIDATES:
         some = [trial for trial in trials if belongs(trial["parts"])]
         if some:
             x, y = ([trial[key] for trial in some] for key in ("alignment", "val_mean"))

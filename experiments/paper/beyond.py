@@ -14,7 +14,6 @@ splits, the others their ten public ones.
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from matplotlib.figure import Figure
 
 from experiments import published, runner
 from experiments.paper import table4_homophilic, trained
-from gnnrp import datasets, graph
+from gnnrp import datasets, graph, plotting
 from gnnrp.kernels import features
 from gnnrp.runtime.options import Options
 from gnnrp.studies import auto_rp, presets
@@ -199,7 +198,7 @@ def figure(rows: dict[str, Any]) -> Figure:
         axes.set_axis_off()
     for axes, (name, row) in zip(panels, present.items(), strict=False):
         choice = next(iter(row["chosen"].values()))["choice"]
-        for label, color, belongs in KINDS:
+        for label, color, belongs in plotting.CANDIDATES:
             some = [trial for trial in choice["trials"] if belongs(trial["parts"])]
             x, y = ([trial[key] for trial in some] for key in ("alignment", "val_mean"))
             axes.plot(x, y, "o", color=color, markersize=4, label=label)
@@ -219,14 +218,6 @@ def figure(rows: dict[str, Any]) -> Figure:
     drawn.supxlabel("alignment with the training labels", fontsize="small")
     drawn.supylabel("validation score, %", fontsize="small")
     return drawn
-
-
-KINDS: tuple[tuple[str, str, Callable[[list[dict[str, Any]]], bool]], ...] = (
-    ("power of A", "C0", lambda parts: len(parts) == 1 and not parts[0]["kernel"]),
-    ("kernel", "C1", lambda parts: len(parts) == 1 and bool(parts[0]["kernel"])),
-    ("sum", "C2", lambda parts: len(parts) > 1),
-)
-"""Kinds of candidates with their colors."""
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ import numpy as np
 from gnnrp import datasets, graph, metrics, sparse
 from gnnrp.datasets import Dataset
 from gnnrp.propagation import problem
-from gnnrp.runtime import checks, memory, tracing
+from gnnrp.runtime import checks, tracing
 from gnnrp.runtime.options import Options
 from gnnrp.studies import baselines, choice, records
+from gnnrp.studies import rp as rp_study
 from gnnrp.studies.candidates import Task
 from gnnrp.types import Split
 
@@ -81,14 +82,8 @@ def run(
 
 def make_task(dataset: Dataset, max_bytes: int | None = None) -> Task:
     """Return the dataset without its test nodes."""
-    num_nodes, num_edges = dataset.num_nodes, dataset.edges.shape[1]
-    memory.check(
-        f"the adjacency matrix of {num_edges:,} edges",
-        graph.peak_bytes(num_nodes, num_edges),
-        memory.room(max_bytes),
-        "take a smaller graph",
-    )
-    W = graph.raw_adjacency(dataset.edges, num_nodes)
+    rp_study.check_adjacency_memory(dataset, max_bytes)
+    W = graph.raw_adjacency(dataset.edges, dataset.num_nodes)
     targets = datasets.targets(dataset)
     train, val, _ = map(np.atleast_2d, dataset.splits)
     return Task(

@@ -215,10 +215,10 @@ def _sums(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candi
         _block(maps.build(Candidate((part,))), index, len(task.targets))
         for part in parts
     ]
-    try:
-        weights = combination.combine(blocks, targets).weights
-    except ValueError:  # neither aligns, or one is constant
+    aligned = [combination.align(block, targets) for block in blocks]
+    if max(aligned) <= 0 or 0 in aligned:  # 0: a constant kernel
         return
+    weights = combination.combine(blocks, targets).weights
     if (weights > 0).all():
         yield Candidate(parts, tuple((weights / weights.sum()).tolist()))
 

@@ -114,24 +114,32 @@ def class_shares(
 ) -> Float[np.ndarray, "s n c"]:
     """Return F_0 of every node: the mean target of the training nodes of each split.
 
-    NaN of training nodes count as unknown.
+    NaN counts as unknown; the share of a column without known targets is 0.
     """
     shape = (len(train), *targets.shape)
-    shares = np.stack([np.nanmean(targets[mask], axis=0) for mask in train])
-    return np.broadcast_to(np.nan_to_num(shares)[:, None, :], shape)
+    weights = train.astype(targets.dtype)
+    total = weights @ np.nan_to_num(targets)
+    shares = total / np.maximum(1, weights @ np.isfinite(targets))
+    return np.broadcast_to(shares[:, None, :], shape)
+
+
+def check_adjacency_memory(dataset: Dataset, max_bytes: int | None) -> None:
+    """Check that the adjacency matrix of a dataset fits in memory."""
+    num_edges = dataset.edges.shape[1]
+    memory.check(
+        f"the adjacency matrix of {num_edges:,} edges",
+        graph.peak_bytes(dataset.num_nodes, num_edges),
+        memory.room(max_bytes),
+        "take a smaller graph",
+    )
 
 
 def _set_up(
     dataset: Dataset, settings: RPSettings, max_bytes: int | None
 ) -> tuple[sparse.Matrix, Any, LinearMap, str | None]:
     """Return A, the targets, S, and the form of its kernel."""
-    num_nodes, num_edges = dataset.num_nodes, dataset.edges.shape[1]
-    memory.check(
-        f"the adjacency matrix of {num_edges:,} edges",
-        graph.peak_bytes(num_nodes, num_edges),
-        memory.room(max_bytes),
-        "take a smaller graph",
-    )
+    check_adjacency_memory(dataset, max_bytes)
+    num_nodes = dataset.num_nodes
     shape = num_nodes, datasets.num_targets(dataset)
     like = jax.ShapeDtypeStruct(shape, np.float32)
     baselines.check_memory(like, dataset.splits, max_bytes)

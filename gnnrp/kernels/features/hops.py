@@ -141,8 +141,8 @@ def hop_distances(
 ) -> Float[np.ndarray, "n n"]:
     """Return |z_i - z_j|^2 between the hop features of all nodes.
 
-    One matrix serves every γ of a Gaussian kernel. With the cosine scaling and many
-    features, Z is not formed: the products of hop l come from those of hop l - 1,
+    Gaussian kernels of every γ follow from one such matrix. With the cosine scaling and
+    many features, Z is not formed: the products of hop l come from those of hop l - 1,
     (P^l X) (P^l X)^T = P [(P^{l-1} X) (P^{l-1} X)^T] P^T.
 
     Args:
