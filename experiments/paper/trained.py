@@ -138,14 +138,7 @@ def _trained(
     progress: runner.Progress,
 ) -> dict[str, Any]:
     how = rule(recipe, learned.data.targets.shape[1], learned.metric)
-    found = training.run(
-        how,
-        learned.data,
-        keys,
-        num_steps=num_epochs,
-        every=EVERY,
-        options=Options(progress=progress),
-    )
+    found = fit(how, learned, keys, num_epochs, progress)
     metric_fn: MetricFn = metrics.by_name(learned.metric)
 
     @jax.jit
@@ -164,3 +157,21 @@ def _trained(
         "epochs_run": len(found.losses),
         "diverged": found.diverged.tolist(),
     }
+
+
+def fit(
+    how: training.Rule,
+    learned: Subject,
+    keys: jax.Array,
+    num_epochs: int,
+    progress: runner.Progress,
+) -> training.Result:
+    """Train a network for each key."""
+    return training.run(
+        how,
+        learned.data,
+        keys,
+        num_steps=num_epochs,
+        every=EVERY,
+        options=Options(progress=progress),
+    )

@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import numpy as np
+
 from experiments import published
 from experiments.report.score_tables import Table, cell, score
 
 HEADER = (
     "dataset", "splits", "RP, published", "best network, published", "GCN here",
-    "SGC here", "APPNP here", "SIGN here", "RP, chosen similarity", "chosen most often",
+    "SGC here", "APPNP here", "SIGN here", "C&S here", "RP, chosen similarity",
+    "RP on the networks' splits", "chosen most often",
 )  # fmt: skip
-NETWORKS = ("GCN", "SGC", "APPNP", "SIGN")
+NETWORKS = ("GCN", "SGC", "APPNP", "SIGN", "C&S")
 
 
 def tables(record: dict[str, Any]) -> list[Table]:
@@ -59,8 +62,20 @@ def _scores(name: str, row: dict[str, Any], kind: str) -> list[str]:
         f"{score(*best[1:])} ({best[0]})" if best else "-",
         *networks,
         score(part["test_mean"], part["test_std"]),
+        on_networks_splits(row, kind),
         f"{favorite['name']} ({favorite['chosen_in']})",
     ]
+
+
+def on_networks_splits(row: dict[str, Any], kind: str) -> str:
+    """Return the score of RP on the splits of the networks, if these are fewer."""
+    networks = [each for each in row["networks"].values() if isinstance(each, dict)]
+    scores = [split["test"] for split in row["chosen"][kind]["splits"]]
+    count = max((each["num_seeds"] for each in networks), default=0)
+    if kind != next(iter(row["chosen"])) or not 1 < count < len(scores):
+        return "-"
+    some = np.asarray(scores[:count])
+    return f"{score(float(some.mean()), float(some.std(ddof=1)))} ({count})"
 
 
 def _network(found: Any) -> str:

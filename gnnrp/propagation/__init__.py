@@ -5,6 +5,7 @@ for several similarities; ``residual`` is the algorithm itself.
 """
 
 from gnnrp.propagation import (
+    correct_and_smooth,
     label,
     linear_maps,
     losses,
@@ -36,6 +37,7 @@ __all__ = [
     "Selection",
     "Steps",
     "Trajectory",
+    "correct_and_smooth",
     "exact",
     "krylov",
     "label",

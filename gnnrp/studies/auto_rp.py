@@ -115,7 +115,7 @@ def _splits(
             "split": split,
             "val": records.percent(val[split]),
             "test": records.percent(test[split]),
-            "best_step": int(trial.best_step[split]),
+            "best_step": int(found.best_step[split]),
             "similarity": str(trial.candidate),
         })
     return rows

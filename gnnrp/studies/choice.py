@@ -41,6 +41,8 @@ MAX_STANDARD = 2_000  # features; the standard scaling makes them dense
 WALK_STEPS = 200
 MAX_TRIALS = 24  # about, for the progress
 NUM_ALIGNED = 300  # training nodes of the alignments, at most
+MAX_ENTRIES = 200_000  # of the predictions of all splits that climb the ladders
+NUM_FINALISTS = 2
 
 
 class Trial(NamedTuple):
@@ -48,8 +50,8 @@ class Trial(NamedTuple):
 
     candidate: Candidate
     step_size: float
-    val: Float[np.ndarray, " s"]
-    best_step: Int[np.ndarray, " s"]
+    val: Float[np.ndarray, " t"]  # on the first t splits
+    best_step: Int[np.ndarray, " t"]
     alignment: float  # A(S_XX, Y Y^T) of different training nodes; NaN without labels
     seconds: float
 
@@ -57,15 +59,12 @@ class Trial(NamedTuple):
 class Choice(NamedTuple):
     """All trials, and the best one of each split."""
 
-    trials: list[Trial]
+    trials: list[Trial]  # on the splits of the search
     skipped: dict[str, str]  # candidate -> reason
     chosen: Int[np.ndarray, " s"]  # number of the trial
-    predictions: Float[np.ndarray, "s n c"]  # at its best step
-
-    @property
-    def val(self) -> Float[np.ndarray, " s"]:
-        """The best validation score of each split."""
-        return np.stack([trial.val for trial in self.trials]).max(axis=0)
+    val: Float[np.ndarray, " s"]  # its score
+    best_step: Int[np.ndarray, " s"]
+    predictions: Float[np.ndarray, "s n c"]  # at the best step
 
     def as_dict(self) -> dict[str, Any]:
         """Return the trials, and how alignment and score rank them, for a record."""
@@ -85,6 +84,7 @@ class Choice(NamedTuple):
         ]
         return {
             "trials": trials,
+            "num_splits": len(self.trials[0].val),
             "skipped": self.skipped,
             "rank_correlation": self._rank_correlation(),
         }
@@ -100,6 +100,13 @@ class Choice(NamedTuple):
         return round(float(found.statistic), 3)
 
 
+class _Result(NamedTuple):
+    """Scores and predictions of a candidate on some splits."""
+
+    trial: Trial
+    predictions: Float[np.ndarray, "s n c"]
+
+
 def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choice:
     """Try the menu until the time is over, and return the best of each split.
 
@@ -108,7 +115,9 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
 
     Splits climb the ladders together, by their mean validation score, and each takes
     its own best candidate and step. So the menu of a split, not its choice, depends on
-    the validation nodes of all of them.
+    the validation nodes of all of them. If there are many splits of a large graph, only
+    the first ones climb (``num_searched``). The two candidates with the best mean
+    then run on all splits, whatever the time, and each split chooses among these.
 
     Args:
         task: graph, features, targets and splits.
@@ -124,14 +133,52 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
     if len(empty):
         msg = f"a choice needs validation nodes, and split {empty[0]} has none"
         raise ValueError(msg)
+    maps = Similarities(task, options.max_bytes)
+    best = _Best(task)
+    count = num_searched(task)
+    trials, skipped = _search(task, maps, best, seconds, options)
+    if count < len(task.train):
+        order = np.argsort([-trial.val.mean() for trial in trials], kind="stable")
+        best = _Best(task)
+        for number in sorted(order[:NUM_FINALISTS].tolist()):
+            candidate = trials[number].candidate
+            result = _try(task, candidate, maps, len(task.train), options)
+            best.update(number, result)
+    return Choice(trials, skipped, best.chosen, best.val, best.step, best.predictions)
+
+
+def num_searched(task: Task) -> int:
+    """Return the number of splits that climb the ladders, two or more if there are."""
+    num_splits = len(task.train)
+    return min(num_splits, max(2, MAX_ENTRIES // task.targets.size))
+
+
+class _Best:
+    """The best result of each split so far."""
+
+    def __init__(self, task: Task) -> None:
+        num_splits = len(task.train)
+        self.val = np.full(num_splits, -np.inf)
+        self.chosen, self.step = np.zeros((2, num_splits), int)
+        shape = (num_splits, *task.targets.shape)
+        self.predictions = np.zeros(shape, jnp.zeros(0).dtype)
+
+    def update(self, number: int, result: _Result) -> None:
+        """Take a result where its validation score is better."""
+        trial = result.trial
+        better = np.flatnonzero(trial.val > self.val[: len(trial.val)])
+        self.val[better], self.chosen[better] = trial.val[better], number
+        self.step[better] = trial.best_step[better]
+        self.predictions[better] = result.predictions[better]
+
+
+def _search(
+    task: Task, maps: Similarities, best: _Best, seconds: float, options: Options
+) -> tuple[list[Trial], dict[str, str]]:
+    """Climb the menu; return the trials, and the candidates skipped with the reason."""
     began = time.perf_counter()
     trials: list[Trial] = []
     skipped: dict[str, str] = {}
-    best = np.full(len(task.train), -np.inf)
-    chosen = np.zeros(len(task.train), int)
-    shape = (len(task.train), *task.targets.shape)
-    predictions = np.zeros(shape, jnp.zeros(0).dtype)
-    maps = Similarities(task, options.max_bytes)
     for candidate in _menu(task, trials, maps):
         reason = _obstacle(task, candidate, options.max_bytes)
         if trials and time.perf_counter() - began > seconds:
@@ -140,16 +187,14 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
             skipped[str(candidate)] = reason
             continue
         try:
-            trial, scores = _try(task, candidate, maps, options)
+            result = _try(task, candidate, maps, num_searched(task), options)
         except combination.ConstantKernelError as error:
             skipped[str(candidate)] = str(error)
             continue
-        better = trial.val > best
-        best[better], chosen[better] = trial.val[better], len(trials)
-        predictions[better] = scores[better]
-        trials.append(trial)
+        best.update(len(trials), result)
+        trials.append(result.trial)
         options.report(STAGE, len(trials), max(len(trials) + 1, MAX_TRIALS))
-    return Choice(trials, skipped, chosen, predictions)
+    return trials, skipped
 
 
 def _menu(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candidate]:
@@ -224,23 +269,27 @@ def _sums(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candi
 
 
 def _try(
-    task: Task, candidate: Candidate, maps: Similarities, options: Options
-) -> tuple[Trial, Float[np.ndarray, "s n c"]]:
-    """Run RP along a candidate; return its scores, and its predictions."""
+    task: Task,
+    candidate: Candidate,
+    maps: Similarities,
+    num_splits: int,
+    options: Options,
+) -> _Result:
+    """Run RP along a candidate on the first splits."""
     began = time.perf_counter()
     flow = maps.build(candidate)
     step_size = step_size_along(flow, task.train)
+    train, val = task.train[:num_splits], task.val[:num_splits]
     last = candidate.parts[-1]
-    initial = None
-    if last.is_centered:
-        initial = rp_study.class_shares(task.targets, task.train)
     (found,) = propagation.run(
         flow,
         task.targets,
-        Split(task.train, task.val, np.zeros_like(task.val)),
+        Split(train, val, np.zeros_like(val)),
         propagation.Steps([step_size], last.num_steps),
         metric=task.metric,
-        initial=initial,
+        initial=rp_study.class_shares(task.targets, train)
+        if last.is_centered
+        else None,
         options=Options(max_bytes=options.max_bytes),
     )
     index, targets = _aligned_nodes(task)
@@ -249,9 +298,9 @@ def _try(
         block = _block(flow, index, len(task.targets))
         alignment = combination.align(block, targets)
     elapsed = time.perf_counter() - began
-    val, steps = np.asarray(found.best_val), np.asarray(found.best_step)
-    trial = Trial(candidate, step_size, val, steps, alignment, elapsed)
-    return trial, np.asarray(found.predictions)
+    scores, steps = np.asarray(found.best_val), np.asarray(found.best_step)
+    trial = Trial(candidate, step_size, scores, steps, alignment, elapsed)
+    return _Result(trial, np.asarray(found.predictions))
 
 
 def step_size_along(flow: LinearMap, train: Bool[np.ndarray, "s n"]) -> float:

@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jaxtyping import Float
@@ -22,6 +24,7 @@ NORMALIZATIONS = ("row", "symmetric")
 SCALINGS = ("standard", "cosine", "none")
 
 _DENSE_SPEED = 500  # operations of a dense product in the time of a sparse one
+_BLOCK = 256  # columns of a sparse product
 _ROUND_OFF = 1e-12  # spread of a constant column after some hops, over its size
 
 
@@ -176,8 +179,8 @@ def hop_distances(
 
 
 def distance_bytes(num_nodes: int, *, itemsize: int) -> int:
-    """Return the peak of ``hop_distances``: three n x n arrays."""
-    return 3 * num_nodes**2 * itemsize
+    """Return the peak of ``hop_distances``: two n x n arrays."""
+    return 2 * num_nodes**2 * itemsize
 
 
 def hop_bytes(
@@ -226,19 +229,35 @@ def _cosine_gram(
     x: Any, P: scipy.sparse.csr_array, num_hops: int
 ) -> Float[np.ndarray, "n n"]:
     """Return Z Z^T with the cosine scaling."""
-    gram = x @ x.T
-    gram = gram.toarray() if scipy.sparse.issparse(gram) else gram
+    num_nodes = x.shape[0]
+    gram = np.empty((num_nodes, num_nodes), x.dtype)
+    for rows in _blocks(num_nodes):
+        products = x[rows] @ x.T
+        gram[rows] = products.toarray() if scipy.sparse.issparse(products) else products
     total = np.zeros_like(gram)
+    step = sparse.prepare(P)
     for number in range(num_hops + 1):
         if number:
-            gram = P @ gram
-            gram = P @ gram.T  # (P G)^T = G P^T, since G is symmetric
+            _propagate(step, gram)
         lengths = np.sqrt(gram.diagonal())
         scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
         scale /= np.sqrt(num_hops + 1).astype(scale.dtype)
         for row, (sums, products) in enumerate(zip(total, gram, strict=True)):
             sums += scale[row] * scale * products
     return total
+
+
+def _propagate(P: sparse.Matrix, gram: Float[np.ndarray, "n n"]) -> None:
+    """Replace G by P G P^T, in place."""
+    multiply = jax.jit(sparse.matmul)
+    for half in (gram, gram.T):  # P G, then P (P G)^T, which is symmetric
+        for columns in _blocks(len(gram)):
+            half[:, columns] = multiply(P, jnp.asarray(half[:, columns]))
+
+
+def _blocks(num_nodes: int) -> Iterator[slice]:
+    for start in range(0, num_nodes, _BLOCK):
+        yield slice(start, start + _BLOCK)
 
 
 def _columns(
