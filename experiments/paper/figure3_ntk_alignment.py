@@ -18,7 +18,7 @@ Source: Section 6, App. D.2.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -129,6 +129,7 @@ def panel(
         "num_seeds": config.num_seeds,
         **summarize(tracks, (*measures, *more)),
         "findings": decide(measures),
+        "findings_two_ends": decide(measures, graphs=(0, -1)),
         "findings_without": {} if generated else decide(WITHOUT),
         "published": published.FIGURE3.get(data.name, {}),
         "variants": variants(track, data, settings, config),
@@ -258,6 +259,7 @@ def judge(
     *,
     synthetic: bool,
     num_test: int,
+    graphs: Sequence[int] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return each finding of the paper with the number of seeds in which it holds.
 
@@ -266,11 +268,16 @@ def judge(
         measures: names in ``findings.judge`` -> names in ``tracks``.
         synthetic: choose the findings on synthetic graphs.
         num_test: number of test nodes.
+        graphs: to compare; all by default.
     """
+    index = list(range(len(tracks.graphs)) if graphs is None else graphs)
     runs = [
         findings.judge(
-            {name: tracks.values[each][seed] for name, each in measures.items()},
-            [one["homophily"] for one in tracks.graphs],
+            {
+                name: tracks.values[each][seed][:, index]
+                for name, each in measures.items()
+            },
+            [tracks.graphs[number]["homophily"] for number in index],
             synthetic=synthetic,
             num_test=num_test,
         )

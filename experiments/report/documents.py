@@ -18,6 +18,12 @@ from experiments.report.score_tables import Table
 from gnnrp.runtime import atomic_files, checks, json_files
 
 TITLE = "How Graph Neural Networks Learn: results of the paper reproduced by gnnrp"
+VERDICTS = (
+    "A difference of scores is within the spread if it does not exceed the larger of "
+    "the two standard deviations over runs, or 0.05 where neither side has one. With "
+    "three runs this says little: a large deviation here puts a large difference "
+    "within."
+)
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: auto;
@@ -129,7 +135,7 @@ def _provenance(record: dict[str, Any]) -> str:
 
 def markdown(results: list[Section]) -> str:
     """Return the report as Markdown with links to figures in the same folder."""
-    lines = [f"# {TITLE}", ""]
+    lines = [f"# {TITLE}", "", VERDICTS, ""]
     for section in results:
         lines += [f"## {section.title}", "", f"`{section.command}`", ""]
         if section.tables is None:
@@ -199,7 +205,8 @@ def page(results: list[Section]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         f"<title>{html.escape(TITLE)}</title><style>{STYLE}</style></head>"
-        f"<body><h1>{html.escape(TITLE)}</h1><ul>{links}</ul>{body}</body></html>\n"
+        f"<body><h1>{html.escape(TITLE)}</h1><p>{html.escape(VERDICTS)}</p>"
+        f"<ul>{links}</ul>{body}</body></html>\n"
     )
 
 

@@ -42,10 +42,32 @@ class Inputs(NamedTuple):
     num_features: int | None  # of the kernel
     metric: MetricFn
     settings: RPSettings
+    class_weights: Float[np.ndarray, " c"] | None = None  # at most 1
 
     def split(self) -> Split:
         """Return training and validation nodes as a split without test nodes."""
         return Split(self.train, self.val, np.zeros_like(self.val))
+
+    def weigh(self) -> "Inputs":
+        """Return inputs whose residuals are weighted by class, in S and the targets."""
+        scale = self.scale()
+        if scale is None:
+            return self
+        start, flow = self.start(), self.similarity
+        assert flow is not None  # an automatic choice has no weights
+        return self._replace(
+            similarity=similarity.Weighted(flow, jnp.asarray(scale)),
+            targets=self.targets * scale,
+            initial=None if start is None else start * scale,
+        )
+
+    def scale(self) -> Float[np.ndarray, "n 1"] | None:
+        """Return the root of the weight of each training node, 1 elsewhere."""
+        if self.class_weights is None:
+            return None
+        weights = np.append(self.class_weights, 1.0)[self.codes]
+        scale = np.sqrt(np.where(self.train, weights, 1.0))[:, None]
+        return scale.astype(jnp.zeros(0).dtype)
 
     def start(self) -> Float[np.ndarray, "n c"] | None:
         """Return F_0: ``initial``, or the class shares of a centered run."""
@@ -55,13 +77,16 @@ class Inputs(NamedTuple):
 
     def with_power(self, power: int) -> LinearMap:
         """Return S with another power of A and the same kernel."""
-        flow: Any = self.similarity
-        if isinstance(flow, similarity.Sandwich):
-            walk: Any = flow.outer
-            return dataclasses.replace(
-                flow, outer=dataclasses.replace(walk, power=power)
-            )
-        return dataclasses.replace(flow, power=power)
+        return _with_power(self.similarity, power)
+
+
+def _with_power(flow: Any, power: int) -> LinearMap:
+    if isinstance(flow, similarity.Weighted):
+        inner = _with_power(flow.inner, power)
+        return dataclasses.replace(flow, inner=inner)
+    if isinstance(flow, similarity.Sandwich):
+        return dataclasses.replace(flow, outer=_with_power(flow.outer, power))
+    return dataclasses.replace(flow, power=power)
 
 
 def parse_settings(params: dict[str, Any]) -> RPSettings:
@@ -82,6 +107,9 @@ def parse_settings(params: dict[str, Any]) -> RPSettings:
     metrics.by_name(params["metric"])
     names = ("row_normalize", "hops", "scaling", "center")
     names += ("loss", "select", "method", "precision")
+    if params["class_weight"] is not None and params["loss"] != "squared":
+        msg = f"class_weight needs loss='squared', got loss={params['loss']!r}"
+        raise ValueError(msg)
     kernel = params["kernel"]
     if kernel is None and params["hops"] is not None:
         kernel = "gaussian"
@@ -93,7 +121,7 @@ def check_free(params: dict[str, Any], defaults: dict[str, Any]) -> None:
     """Refuse parameters that an automatic choice sets itself."""
     checks.positive("search_seconds", params["search_seconds"])
     names = (*SELECTED, "kernel", "gamma", "alpha", "row_normalize", "hops", "scaling")
-    for name in (*names, "center", "loss", "select", "method"):
+    for name in (*names, "center", "loss", "select", "method", "class_weight"):
         if params[name] != defaults[name]:
             msg = (
                 f"{name}={params[name]!r} does not apply to similarity='auto', which "
@@ -103,7 +131,13 @@ def check_free(params: dict[str, Any], defaults: dict[str, Any]) -> None:
 
 
 def validate(
-    data: GraphData, initial: Any, settings: RPSettings, metric: str, *, auto: bool
+    data: GraphData,
+    initial: Any,
+    settings: RPSettings,
+    metric: str,
+    *,
+    class_weight: Any = None,
+    auto: bool = False,
 ) -> Inputs:
     """Validate graph, labels, masks and features, and build S unless it is chosen."""
     classes, codes, train, val = _nodes(data)
@@ -145,7 +179,32 @@ def validate(
         num_features=None if x is None else x.shape[1],
         metric=_scores.metric_fn(metric, len(classes)),
         settings=settings,
+        class_weights=_class_weights(class_weight, codes[train], classes),
     )
+
+
+def _class_weights(
+    given: Any, codes: Int[np.ndarray, " l"], classes: np.ndarray
+) -> Float[np.ndarray, " c"] | None:
+    """Return a weight for each class, the largest of which is 1."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        checks.one_of("class_weight", given, ("balanced",))
+        weights = 1.0 / np.bincount(codes, minlength=len(classes))
+        return weights / weights.max()
+    checks.instance("class_weight", given, dict, "'balanced', or {class: weight}")
+    names = classes.tolist()
+    if unknown := [name for name in given if name not in names]:
+        msg = (
+            f"class_weight has {unknown[0]!r}, which is no training class "
+            f"({_join(classes)})"
+        )
+        raise ValueError(msg)
+    for name, weight in given.items():
+        checks.positive(f"class_weight[{name!r}]", weight)
+    weights = np.array([float(given.get(name, 1.0)) for name in names])
+    return weights / weights.max()
 
 
 def _one_hot(

@@ -116,6 +116,7 @@ def best_of_grid(
     num_steps: int,
 ) -> Choice:
     """Return the setting of the grid with the best validation score."""
+    inputs = inputs.weigh()
     table = sweep.run(
         {power: inputs.with_power(power) for power in powers},
         inputs.targets,
@@ -136,8 +137,12 @@ def best_of_grid(
 
 def _run(inputs: Inputs, choice: Choice, num_steps: int) -> propagation.Trajectory:
     """Run RP with the chosen power and step size."""
-    flow = inputs.with_power(choice.power)
-    return _run_along(inputs, flow, choice.step_size, num_steps)
+    weighted = inputs.weigh()
+    flow = weighted.with_power(choice.power)
+    found = _run_along(weighted, flow, choice.step_size, num_steps)
+    if (scale := inputs.scale()) is None:
+        return found
+    return found._replace(predictions=np.asarray(found.predictions) / scale)
 
 
 def _run_along(

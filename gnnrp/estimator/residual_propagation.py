@@ -55,6 +55,10 @@ class ResidualPropagation(Parameters):
             of the above, and keeps the best by validation, see ``studies.choice``.
         search_seconds: with "auto", time after which no other similarity is tried.
         loss: "squared", "absolute", "sigmoid" or "softmax".
+        class_weight: weights of the residuals, "balanced" (one over the number of
+            training nodes of the class) or {class: weight}, 1 by default; for the
+            squared loss. They are divided by the largest, so that the same step sizes
+            are stable.
         metric: of selection and ``score``, "accuracy" or "roc_auc". For two classes,
             "roc_auc" is the area of the second class's scores, else the mean of the
             one-vs-rest areas.
@@ -121,6 +125,7 @@ class ResidualPropagation(Parameters):
     similarity: str = "settings"
     search_seconds: float = 600.0
     loss: str = "squared"
+    class_weight: str | dict[Any, float] | None = None
     metric: str = "accuracy"
     select: str = "first"
     method: str = "auto"
@@ -191,7 +196,14 @@ class ResidualPropagation(Parameters):
             signed=signed or None,
         )
         with presets.precision(settings.precision):
-            inputs = _inputs.validate(data, initial, settings, self.metric, auto=auto)
+            inputs = _inputs.validate(
+                data,
+                initial,
+                settings,
+                self.metric,
+                class_weight=self.class_weight,
+                auto=auto,
+            )
             choice, trajectory = _selection.fit(inputs, params)
         self._set_results(inputs, choice, trajectory)
         for remark in trajectory.report.warnings.values():

@@ -189,6 +189,25 @@ class Centered:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
+class Weighted:
+    """V -> D S D V, D = diag(d), which weights the residuals of RP by d².
+
+    RP on targets D Y from D F_0 has the iterates D F, where F takes the steps
+    F <- F + η S[:, X] (d² R): with d = 1 outside of the training nodes, predictions
+    there are F itself. Symmetric and PSD if S is.
+    """
+
+    inner: LinearMap
+    scale: Float[Array, "n 1"]
+
+    def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """Return D S D V."""
+        checks.linear_map("inner", self.inner)
+        return self.scale * self.inner(self.scale * v)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
 class Dense:
     """V -> M V for a dense matrix, such as a kernel or an NTK.
 

@@ -46,9 +46,9 @@ def find_asymmetry(
 def stored_symmetry(similarity: LinearMap, eps: float) -> bool | None:
     """Return whether the stored entries make S symmetric; None if there are none.
 
-    Walks and restarts are as symmetric as their adjacency, centered maps as what they
-    center, sandwiches and sums as all of their parts. Other maps may state it in an
-    attribute ``is_symmetric``.
+    Walks and restarts are as symmetric as their adjacency, centered and weighted maps
+    as what is inside, sandwiches and sums as all of their parts. Other maps may state
+    it in an attribute ``is_symmetric``.
     """
     if isinstance(similarity, sparse.Matrix):
         return _sparse_is_symmetric(sparse.to_csr(similarity), eps)
@@ -60,7 +60,7 @@ def stored_symmetry(similarity: LinearMap, eps: float) -> bool | None:
         is_restart = isinstance(similarity, maps.Restart)
         num_hops = similarity.num_iterations if is_restart else similarity.power
         return num_hops == 0 or stored_symmetry(similarity.adjacency, eps)
-    if isinstance(similarity, maps.Centered):
+    if isinstance(similarity, maps.Centered | maps.Weighted):
         return stored_symmetry(similarity.inner, eps)
     if isinstance(similarity, maps.Sandwich | maps.Sum):
         is_sum = isinstance(similarity, maps.Sum)

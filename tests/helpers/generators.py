@@ -200,6 +200,17 @@ SIMILARITIES: dict[str, Case] = {
         lambda w: _lazy(w.A, 2, 0.5) @ w.features @ w.features.T @ _lazy(w.A, 2, 0.5),
         psd=True,
     ),
+    "weighted": Case(
+        lambda w: similarity.Weighted(
+            similarity.Power(w.matrix, 2), jnp.asarray(np.linspace(0.5, 1, N)[:, None])
+        ),
+        lambda w: (
+            np.diag(np.linspace(0.5, 1, N))
+            @ _hops(w.A, 2)
+            @ np.diag(np.linspace(0.5, 1, N))
+        ),
+        psd=True,
+    ),
     "sum": Case(
         lambda w: similarity.Sum(
             (similarity.Power(w.matrix, 2), similarity.Dense(jnp.asarray(w.kernel))),

@@ -131,6 +131,39 @@ def test_where_neighbors_differ_a_kernel_of_hops_is_chosen():
     assert found.val.mean() > by_name["A^2"].val.mean()
 
 
+def test_on_a_large_graph_the_first_splits_climb_and_the_best_two_run_on_all(
+    monkeypatch,
+):
+    bare = generate(num_splits=4)._replace(features=None)  # a short menu
+    task = auto_rp.make_task(bare)
+    monkeypatch.setattr(choice, "MAX_ENTRIES", 2 * task.targets.size)
+    assert choice.num_searched(task) == 2
+    found = choice.choose(task, seconds=1e6)
+    first = task._replace(train=task.train[:2], val=task.val[:2])
+    alone = choice.choose(first, seconds=1e6)
+    assert [len(trial.val) for trial in found.trials] == [2] * len(found.trials)
+    assert found.as_dict()["num_splits"] == 2
+    names = [str(trial.candidate) for trial in found.trials]
+    assert names == [str(trial.candidate) for trial in alone.trials]
+    means = [-trial.val.mean() for trial in found.trials]
+    best = set(np.argsort(means, kind="stable")[:2].tolist())
+    assert set(found.chosen.tolist()) <= best
+    for number in best:  # each split takes the better of the two
+        trial = choice._try(
+            task, found.trials[number].candidate, Similarities(task), 4, Options()
+        ).trial
+        assert (found.val >= trial.val).all()
+        mine = found.chosen == number
+        np.testing.assert_array_equal(found.val[mine], trial.val[mine])
+        np.testing.assert_array_equal(found.best_step[mine], trial.best_step[mine])
+
+
+def test_small_graphs_search_on_all_splits(task):
+    assert choice.num_searched(task) == 2
+    many = task._replace(train=np.tile(task.train, (10, 1)))
+    assert choice.num_searched(many) == 20
+
+
 def test_once_the_time_is_over_the_rest_is_skipped_and_named(task):
     found = choice.choose(task, seconds=1e-9)
     assert len(found.trials) == 1
