@@ -118,7 +118,9 @@ def depths(record: dict[str, Any]) -> Figure:
     angles.set_ylabel("centered alignment of Θ")
     for axes in (scores, angles):
         axes.set(xticks=layers, xlabel="layers L")
-        axes.legend(frameon=False, fontsize="small")
+        if axes.lines:
+            axes.legend(frameon=False, fontsize="small")
+    angles.set_visible(bool(angles.lines))
     figure.suptitle(f"Infinitely wide GCNs on {record['dataset']}")
     return figure
 

@@ -26,7 +26,7 @@ from gnnrp.kernels import features, gntk
 from gnnrp.kernels.gntk import blocked, closed_forms, local, neural_tangents
 from gnnrp.propagation import residual, similarity
 from gnnrp.runtime import memory
-from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import gntk_kernels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ def large(config: Config) -> dict[str, Any]:
     """Compute the NTK of three layers in blocks once, including compilation."""
     data, matrix = load(config.large, config)
     began = time.perf_counter()
-    gram = gntk_study.inputs(data)
+    gram = gntk_kernels.inputs(data)
     compiled = jax.jit(blocked.gcn, donate_argnums=1)
     jax.block_until_ready(compiled(matrix, gram, gntk.Network(3)))
     return {

@@ -33,8 +33,7 @@ from gnnrp import datasets, graph, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment, generalization, gntk
 from gnnrp.propagation import linear_maps, similarity
-from gnnrp.studies import gntk as gntk_study
-from gnnrp.studies import presets, records
+from gnnrp.studies import gntk_kernels, presets, records
 from gnnrp.studies import rp as rp_study
 
 NETWORKS = ("GCN", "MLP")
@@ -132,7 +131,7 @@ def infinitely_wide(
 
 def kernel(data: datasets.Dataset, matrix: sparse.Matrix, depth: int) -> np.ndarray:
     """Return the GNTK of a dataset."""
-    gram = gntk_study.inputs(data)
+    gram = gntk_kernels.inputs(data)
     return np.asarray(gntk.gcn(matrix, gram, gntk.Network(depth)).ntk)
 
 

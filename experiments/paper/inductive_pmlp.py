@@ -37,9 +37,8 @@ from gnnrp.kernels import gntk
 from gnnrp.kernels.gntk import inductive as across_graphs
 from gnnrp.models import gnn, objectives, training
 from gnnrp.propagation import exact
-from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import gntk_kernels, presets, records
 from gnnrp.studies import ntk as ntk_study
-from gnnrp.studies import presets, records
 
 SETTINGS = {
     "transductive": ("A", "A"),
@@ -112,7 +111,7 @@ def panel(
 def kernels(data: datasets.Dataset, depth: int) -> dict[str, np.ndarray]:
     """Return the columns Θ[:, X] of each setting; rows X are the training block."""
     adjacency = graph.normalized_adjacency(data.edges, data.num_nodes)
-    matrix, gram = sparse.prepare(adjacency), gntk_study.inputs(data)
+    matrix, gram = sparse.prepare(adjacency), gntk_kernels.inputs(data)
     index = np.flatnonzero(data.splits.train[0])
     kernel_fn = functools.partial(gntk.gcn, network=gntk.Network(depth))
     across = functools.partial(across_graphs.between, kernel_fn, gram, index)

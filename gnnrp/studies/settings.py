@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 ROUTES = ("recursion", "neural-tangents")
 """Implementations of the same kernels: our own, with a sparse P, and a library."""
+METHODS = ("auto", "exact", "blocks", "features")
+MAX_LOCAL_DEPTH = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +123,15 @@ class GNTKSettings:
         activation: φ between layers: relu, leaky_relu, erf or identity.
         bias: none, before or after the aggregation.
         bias_std: β of the bias.
-        num_steps: number of steps of size 1 / |Θ_XX|_∞, which is below 1 / λ_max.
-        route: own recursion with a sparse matrix, or neural-tangents, which is slower.
+        num_steps: number of steps of size 1 / |Θ_XX|_∞, which is below 1 / λ_max; with
+            random features, of 1 / λ_max.
+        method: exact (an n x n kernel), blocks (its columns of the training nodes, up
+            to three layers), features (random ones), or auto, which is exact if that
+            fits in memory, and else features.
+        num_features: m, random features of each kernel and layer.
+        seed: of the random features.
+        route: own recursion with a sparse matrix, or neural-tangents, which is slower
+            and exact.
 
     Raises:
         ValueError: a value out of its range.
@@ -133,6 +142,9 @@ class GNTKSettings:
     bias: str = "none"
     bias_std: float = 1.0
     num_steps: int = 10_000
+    method: str = "auto"
+    num_features: int = 4096
+    seed: int = 0
     route: str = "recursion"
 
     def __post_init__(self) -> None:
@@ -148,6 +160,18 @@ class GNTKSettings:
         checks.at_least("bias_std", self.bias_std, 0)
         checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
         checks.one_of("route", self.route, ROUTES)
+        checks.one_of("method", self.method, METHODS)
+        checks.count("num_features", self.num_features, 1)
+        checks.count("seed", self.seed, 0)
+        if self.route != "recursion" and self.method not in {"auto", "exact"}:
+            msg = f"method {self.method!r} needs route='recursion', got {self.route!r}"
+            raise ValueError(msg)
+        if self.method == "blocks" and max(self.depths) > MAX_LOCAL_DEPTH:
+            msg = (
+                f"method 'blocks' takes up to {MAX_LOCAL_DEPTH} layers, got depth "
+                f"{max(self.depths)}; take method 'features'"
+            )
+            raise ValueError(msg)
 
 
 @dataclasses.dataclass(frozen=True)

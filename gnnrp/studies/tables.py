@@ -99,16 +99,31 @@ def depth_table(record: dict[str, Any]) -> str:
     for row in record["depths"]:
         end, align = row["end"], row["alignment"]
         at_end = _score(end["test_mean"], end["test_std"]) if end else "-"
-        labels = f"{align['labels']:.3f}" if "labels" in align else "-"
+        near, labels = (
+            f"{align[name]:.3f}" if name in align else "-"
+            for name in ("graph", "labels")
+        )
         scores = _row(f"GNTK, {row['depth']} layer(s)", *_scores(row), at_end)
-        lines.append(f"{scores}{align['graph']:>11.3f}{labels:>13}")
+        lines.append(f"{scores}{near:>11}{labels:>13}")
     lines += [
         *_baseline_rows(record),
         "",
+        *_method_rows(record),
         f"best by validation: {record['best_depth']} layer(s); "
         f"{record['seconds']['run']:.1f} s on {record['device']}",
     ]
     return "\n".join(lines)
+
+
+def _method_rows(record: dict[str, Any]) -> list[str]:
+    """Return a line on how the kernel was computed, unless it is exact."""
+    if record["kernel_method"] == "blocks":
+        return ["kernel at the columns of the training nodes, exact"]
+    if record["kernel_method"] != "features":
+        return []
+    errors = ", ".join(f"{row['relative_error']:.2%}" for row in record["depths"])
+    count = record["settings"]["num_features"]
+    return [f"kernel of {count:,} random features, estimated errors {errors}"]
 
 
 def tracking_table(record: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ from gnnrp.propagation.problem import make_problem
 from gnnrp.propagation.sizes import sizes_of
 from gnnrp.propagation.solvers import _lanczos
 from gnnrp.runtime import memory
-from gnnrp.studies import baselines
+from gnnrp.studies import baselines, gntk_kernels
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.types import Split
@@ -153,7 +153,7 @@ def gntk(n: int, depths: tuple[int, ...]) -> Case:
     data = blocks(n)
     settings = gntk_study.GNTKSettings(depths=depths, num_steps=100)
     num_train = int(data.splits.train.sum(axis=-1).max())
-    needed = gntk_study.peak_bytes(n, num_train, itemsize=jnp.zeros(0).dtype.itemsize)
+    needed = gntk_kernels.peak_bytes(n, num_train, itemsize=jnp.zeros(0).dtype.itemsize)
     return Case(lambda: gntk_study.run(data, settings), lambda _: needed)
 
 

@@ -26,7 +26,7 @@ from gnnrp.propagation.problem import make_problem
 from gnnrp.propagation.sizes import sizes_of
 from gnnrp.runtime import memory
 from gnnrp.runtime.options import Options
-from gnnrp.studies import baselines, presets, similarities, tables
+from gnnrp.studies import baselines, gntk_kernels, presets, similarities, tables
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import ntk as ntk_study
 from gnnrp.studies import rp as rp_study
@@ -308,18 +308,21 @@ def test_label_propagation_that_does_not_fit_is_refused_before_rp_runs(data):
 
 @pytest.mark.usefixtures("nothing_held")
 def test_a_gntk_that_does_not_fit_is_refused(data):
+    exact = gntk_study.GNTKSettings(method="exact")
     with pytest.raises(
         ValueError,
         match="the GNTK of 200 nodes takes about .* MB and 1.0 MB are left of the 1.0 "
-        r"MB allowed; take float32, a smaller graph, RP \(gnnrp rp\), or blocks of the "
-        r"kernel \(kernels.gntk.local\)$",
+        r"MB allowed; take float32, a smaller graph, method 'features', or RP \(gnnrp "
+        r"rp\)$",
     ):
-        gntk_study.run(data, gntk_study.GNTKSettings(), options=Options(max_bytes=MB))
+        gntk_study.run(data, exact, options=Options(max_bytes=MB))
     with (
         jax.enable_x64(False),
-        pytest.raises(ValueError, match="allowed; take a smaller graph, RP"),
+        pytest.raises(ValueError, match="allowed; take a smaller graph, method"),
     ):
-        gntk_study.check_memory(10**5, 100, MB)
+        gntk_kernels.check_memory(data, exact, "exact", Options(max_bytes=MB))
+    with pytest.raises(ValueError, match="random features of 200 nodes takes about"):
+        gntk_study.run(data, gntk_study.GNTKSettings(), options=Options(max_bytes=MB))
 
 
 @pytest.mark.usefixtures("nothing_held")

@@ -11,7 +11,7 @@ from gnnrp.kernels.ntk import structured
 from gnnrp.propagation import Exact, Iterate, krylov, label
 from gnnrp.propagation.sizes import Sizes
 from gnnrp.propagation.solvers import _lanczos
-from gnnrp.studies import gntk as gntk_study
+from gnnrp.studies import gntk_kernels
 
 RP = Sizes(
     num_nodes=50_000,
@@ -91,8 +91,8 @@ def test_a_krylov_space_grows_with_its_vectors():
 def test_kernels_grow_with_the_square_of_their_nodes():
     for one, two in (
         (
-            gntk_study.peak_bytes(20_000, 100, itemsize=4),
-            gntk_study.peak_bytes(40_000, 100, itemsize=4),
+            gntk_kernels.peak_bytes(20_000, 100, itemsize=4),
+            gntk_kernels.peak_bytes(40_000, 100, itemsize=4),
         ),
         (
             features.matrix_bytes(40_000, itemsize=4),

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gnnrp import cli, datasets, graph, metrics, sparse
+from gnnrp import cli, datasets, graph, metrics, plotting, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment, gntk
-from gnnrp.kernels.gntk import neural_tangents
+from gnnrp.kernels.gntk import neural_tangents, random_features
 from gnnrp.runtime import memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import gntk as gntk_study
-from gnnrp.studies import tables
+from gnnrp.studies import gntk_kernels, tables
 
 SMALL = gntk_study.GNTKSettings(depths=(1, 2), num_steps=50)
 
@@ -37,7 +37,7 @@ def record(data):
 def theta_of(data, depth):
     matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
     return np.asarray(
-        gntk.gcn(matrix, gntk_study.inputs(data), gntk.Network(depth)).ntk
+        gntk.gcn(matrix, gntk_kernels.inputs(data), gntk.Network(depth)).ntk
     )
 
 
@@ -93,7 +93,7 @@ def test_the_record_names_the_best_depth_and_what_stands_beside(record):
 
 def test_without_features_inputs_are_one_hot(data):
     bare = data._replace(features=None)
-    np.testing.assert_array_equal(gntk_study.inputs(bare), np.eye(data.num_nodes))
+    np.testing.assert_array_equal(gntk_kernels.inputs(bare), np.eye(data.num_nodes))
 
 
 def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
@@ -115,6 +115,10 @@ def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
         ({"bias": "both"}, "bias must be one of"),
         ({"bias_std": -1.0}, "bias_std must be at least 0, got -1"),
         ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
+        ({"method": "fast"}, "method must be one of"),
+        ({"num_features": 0}, "num_features must be at least 1"),
+        ({"method": "blocks"}, "takes up to 3 layers, got depth 4"),
+        ({"method": "features", "route": "neural-tangents"}, "needs route='recursion'"),
         ({"route": "stax"}, "route must be one of recursion, neural-tangents"),
     ],
 )
@@ -142,7 +146,7 @@ def test_both_routes_give_the_same_record(data, one_hot):
 
 def test_a_route_that_is_not_installed_or_does_not_fit_is_refused(data, monkeypatch):
     settings = dataclasses.replace(SMALL, route="neural-tangents")
-    monkeypatch.setattr(gntk_study.neural_tangents, "load", lambda: None)
+    monkeypatch.setattr(gntk_kernels.neural_tangents, "load", lambda: None)
     room = Options(max_bytes=memory.process_bytes() + 3 * 10**9)
     big = data._replace(num_nodes=8000)
     with pytest.raises(
@@ -155,7 +159,7 @@ def test_a_route_that_is_not_installed_or_does_not_fit_is_refused(data, monkeypa
         msg = f"not installed: {neural_tangents.INSTALL}"
         raise ImportError(msg)
 
-    monkeypatch.setattr(gntk_study.neural_tangents, "load", missing)
+    monkeypatch.setattr(gntk_kernels.neural_tangents, "load", missing)
     line = "'neural-tangents' is not available: not installed: pip install"
     with pytest.raises(ValueError, match=line):
         gntk_study.run(data, settings)
@@ -172,3 +176,61 @@ def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, 
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert cli.main(["gntk", "--depths", "0"]) == 2
     assert capsys.readouterr().err == "gnnrp: depth must be at least 1, got 0\n"
+
+
+def test_columns_of_the_training_nodes_give_the_record_of_the_whole_kernel(data):
+    settings = gntk_study.GNTKSettings(depths=(1, 2, 3), num_steps=50, bias="after")
+    with jax.numpy_dtype_promotion("standard"):
+        whole, columns = (
+            gntk_study.run(data, dataclasses.replace(settings, method=method))
+            for method in ("exact", "blocks")
+        )
+    assert columns["kernel_method"] == "blocks"
+    for one, other in zip(whole["depths"], columns["depths"], strict=True):
+        for name in ("val_mean", "test_mean", "best_step", "end"):
+            assert one[name] == other[name]
+    assert "columns of the training nodes" in tables.depth_table(columns)
+
+
+def test_random_features_predict_like_the_kernel_and_state_their_error(data):
+    settings = gntk_study.GNTKSettings(
+        depths=(1, 2), num_steps=50, method="features", num_features=3000
+    )
+    with jax.numpy_dtype_promotion("standard"):
+        found = gntk_study.run(data, settings)
+    first, second = found["depths"]
+    assert first["relative_error"] == 0  # one layer is linear
+    assert second["num_columns"] == data.features.shape[1] + 1 + 2 * 3000
+    features = random_features.gcn(
+        sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes)),
+        jnp.asarray(data.features, float),
+        gntk.Network(2),
+        jax.random.key(0),
+        num_features=3000,
+    )
+    theta = theta_of(data, 2)
+    error = np.linalg.norm(random_features.kernels(features).ntk - theta)
+    assert second["relative_error"] == pytest.approx(
+        error / np.linalg.norm(theta), rel=0.3
+    )
+    exact = theta_of(data, 1)
+    train, _, test = (mask[0] for mask in data.splits)
+    targets = datasets.targets(data).astype(float)
+    inverse = np.linalg.pinv(exact[np.ix_(train, train)], rcond=1e-12)
+    scores = jnp.asarray(exact[:, train] @ inverse @ targets[train])
+    expected = metrics.accuracy(scores, jnp.asarray(targets), jnp.asarray(test))
+    assert first["end"]["test_mean"] == pytest.approx(100 * float(expected), abs=1e-3)
+    assert "3,000 random features" in tables.depth_table(found)
+    assert len(plotting.depths(found).axes) == 2
+
+
+def test_a_kernel_that_does_not_fit_becomes_random_features(data):
+    settings = gntk_study.GNTKSettings(depths=(1, 2), num_features=10)
+    assert gntk_kernels.method(data, settings, Options()) == "exact"
+    needed = gntk_kernels.exact_bytes(data, 8)
+    tight = Options(max_bytes=memory.process_bytes() + needed - 10**6)
+    assert gntk_kernels.method(data, settings, tight) == "features"
+    named = dataclasses.replace(settings, method="blocks")
+    assert gntk_kernels.method(data, named, tight) == "blocks"
+    library = dataclasses.replace(settings, route="neural-tangents")
+    assert gntk_kernels.method(data, library, tight) == "exact"

@@ -26,6 +26,20 @@ ExpectationFn: TypeAlias = Callable[[Array, Array, Array], Array]
 _PARALLEL_ULPS = 8  # rounding of c, a and b of parallel vectors, as sums in blocks
 
 
+class Pointwise(NamedTuple):
+    """φ itself and its parts of degree 0 and 1, for random features.
+
+    For h of N(0, σ²), φ(h) = μ + α h + rest, where the rest has mean 0 and is
+    uncorrelated with h: μ = E[φ(h)], α = E[φ'(h)].
+    """
+
+    function: Callable[[Array], Array]  # φ
+    derivative: Callable[[Array], Array]  # φ'
+    mean: Callable[[Array], Array]  # σ -> μ
+    slope: Callable[[Array], Array]  # σ -> α
+    is_linear: bool = False  # φ = α h: nothing is left
+
+
 class Activation(NamedTuple):
     """The two expectations of φ and its usual scale."""
 
@@ -33,6 +47,7 @@ class Activation(NamedTuple):
     derivative: ExpectationFn  # Td
     scale: float  # c_σ, which the paper never states; 2 for ReLU
     stax_layer: Any = None  # φ in neural-tangents, if it was made from that
+    pointwise: Pointwise | None = None
 
 
 def snap_parallel(
@@ -147,9 +162,28 @@ def _root(x: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
 
 
-RELU = Activation(_relu_covariance, _relu_derivative, 2.0)
+def _leaky_pointwise(slope: float) -> Pointwise:
+    """Return φ(h) = max(h, 0) + s min(h, 0); at 0, φ' is the mean of both sides."""
+    half = (1 + slope) / 2
+    return Pointwise(
+        lambda h: jnp.where(h > 0, h, slope * h),
+        lambda h: half + (1 - half) * jnp.sign(h),
+        lambda sigma: (1 - slope) / np.sqrt(2 * np.pi) * sigma,
+        lambda sigma: jnp.full_like(sigma, half),
+        is_linear=slope == 1,
+    )
 
-IDENTITY = Activation(lambda c, _a, _b: c, lambda c, _a, _b: jnp.ones_like(c), 1.0)
+
+RELU = Activation(
+    _relu_covariance, _relu_derivative, 2.0, pointwise=_leaky_pointwise(0.0)
+)
+
+IDENTITY = Activation(
+    lambda c, _a, _b: c,
+    lambda c, _a, _b: jnp.ones_like(c),
+    1.0,
+    pointwise=_leaky_pointwise(1.0),
+)
 
 
 def leaky_relu(slope: float) -> Activation:
@@ -174,7 +208,8 @@ def leaky_relu(slope: float) -> Activation:
         opposite = _relu_derivative(-c, a, b)
         return even * _relu_derivative(c, a, b) + mixed * opposite
 
-    return Activation(covariance, derivative, 2 / even)
+    pointwise = _leaky_pointwise(float(slope))
+    return Activation(covariance, derivative, 2 / even, pointwise=pointwise)
 
 
 def _erf_sides(c: Array, a: Array, b: Array) -> tuple[Array, Array, Array]:
@@ -201,7 +236,17 @@ def _erf_derivative(c: Array, a: Array, b: Array) -> Array:
     return 4 / jnp.pi * r / cosine
 
 
-ERF = Activation(_erf_covariance, _erf_derivative, float(np.pi / 2 / np.arcsin(2 / 3)))
+ERF = Activation(
+    _erf_covariance,
+    _erf_derivative,
+    float(np.pi / 2 / np.arcsin(2 / 3)),
+    pointwise=Pointwise(
+        jax.scipy.special.erf,
+        lambda h: 2 / np.sqrt(np.pi) * jnp.exp(-(h**2)),
+        jnp.zeros_like,
+        lambda sigma: 2 / np.sqrt(np.pi) / jnp.sqrt(1 + 2 * sigma**2),
+    ),
+)
 
 ACTIVATIONS = {
     "relu": RELU,
