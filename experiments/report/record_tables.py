@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 
 from experiments import published
-from experiments.report import beyond_tables, section5_tables, width_tables
+from experiments.report import (
+    beyond_tables,
+    large_tables,
+    section5_tables,
+    width_tables,
+)
 from experiments.report.score_tables import Table, empty_table, ogb, score, scores
 
 
@@ -319,6 +324,10 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[Table]]]] = {
     "beyond": (
         "Beyond the paper: similarities chosen by validation",
         beyond_tables.tables,
+    ),
+    "gntk_large": (
+        "Beyond the paper: infinitely wide GCNs on large graphs",
+        large_tables.tables,
     ),
 }
 """Experiment -> title and function from record to tables, in the paper's order."""

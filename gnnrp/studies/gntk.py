@@ -95,21 +95,22 @@ def _all_depths(
         jax.block_until_ready(kernel.matrix)
         seconds += time.perf_counter() - start
         if depth in settings.depths:
-            row = _depth(dataset, matrix, kernel, settings, depth, options.max_bytes)
+            row = evaluate(dataset, matrix, kernel, settings, depth, options.max_bytes)
             rows[depth] = row | {"kernel_seconds": round(seconds, 4)}  # so far
         options.report("layers", depth, deepest)
         start = time.perf_counter()
     return [rows[depth] for depth in settings.depths]
 
 
-def _depth(
+def evaluate(
     dataset: Dataset,
     matrix: sparse.Matrix,
     kernel: gntk_kernels.WideKernel,
     settings: GNTKSettings,
     depth: int,
-    max_bytes: int | None,
+    max_bytes: int | None = None,
 ) -> dict[str, Any]:
+    """Return scores of training by a kernel, at the best step and at the end."""
     targets, metric = datasets.targets(dataset), metrics.by_name(dataset.metric)
     (found,) = propagation.run(
         kernel.similarity,

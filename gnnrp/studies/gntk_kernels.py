@@ -177,11 +177,11 @@ def build(
 
 def inputs(dataset: Dataset) -> jax.Array:
     """Return X X^T, of row-normalized features where the published settings say so."""
-    x = _features(dataset)
+    x = node_features(dataset)
     return jnp.eye(dataset.num_nodes) if x is None else gntk.gram(x)
 
 
-def _features(dataset: Dataset) -> Any:
+def node_features(dataset: Dataset) -> Any:
     """Return the features as a network reads them; None if they are one-hot."""
     if dataset.features is None:
         return None
@@ -194,13 +194,14 @@ def _features(dataset: Dataset) -> Any:
 
 def _dense_features(dataset: Dataset) -> jax.Array:
     """Return X, the identity without features."""
-    x = _features(dataset)
+    x = node_features(dataset)
     return (
         jnp.eye(dataset.num_nodes) if x is None else jnp.asarray(features.as_dense(x))
     )
 
 
-def _network(settings: GNTKSettings, depth: int) -> gntk.Network:
+def network(settings: GNTKSettings, depth: int) -> gntk.Network:
+    """Return the network of the settings with a depth."""
     activation, bias = activations.by_name(settings.activation), settings.bias
     return gntk.Network(depth, activation, bias=bias, bias_std=settings.bias_std)
 
@@ -222,11 +223,11 @@ def _by_recursion(
     dataset: Dataset, settings: GNTKSettings, matrix: sparse.Matrix
 ) -> Iterator[tuple[int, jax.Array]]:
     """Yield depth and Θ, from 1 to the deepest: each continues from the one before."""
-    kernels, network = gntk.initialize(inputs(dataset)), _network(settings, 1)
+    kernels, one = gntk.initialize(inputs(dataset)), network(settings, 1)
     deepest = max(settings.depths)
     for depth in range(1, deepest + 1):
         kernels = _layer(
-            kernels, matrix, network, first=depth == 1, ntk_only=depth == deepest
+            kernels, matrix, one, first=depth == 1, ntk_only=depth == deepest
         )
         yield depth, kernels.ntk
 
@@ -237,7 +238,7 @@ def _by_neural_tangents(
     """Yield depth and Θ, of each depth anew."""
     P, X = matrix(jnp.eye(dataset.num_nodes)), _dense_features(dataset)
     for depth in sorted(set(settings.depths)):
-        yield depth, _by_library(P, X, _network(settings, depth)).ntk
+        yield depth, _by_library(P, X, network(settings, depth)).ntk
 
 
 def _by_blocks(
@@ -245,14 +246,13 @@ def _by_blocks(
 ) -> Iterator[tuple[int, WideKernel]]:
     """Yield depth and the columns of the training nodes, of each depth anew."""
     adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
-    x = _features(dataset)
+    x = node_features(dataset)
     x = np.eye(dataset.num_nodes, dtype=jnp.zeros(0).dtype) if x is None else x
     index = _training_nodes(dataset)
     every = np.arange(dataset.num_nodes)
     train = np.atleast_2d(dataset.splits.train)[:, index]
     for depth in sorted(set(settings.depths)):
-        network = _network(settings, depth)
-        columns = local.gcn(adjacency, x, every, index, network).ntk
+        columns = local.gcn(adjacency, x, every, index, network(settings, depth)).ntk
         step_size = _safe_step(jnp.asarray(columns[index]), train)
         flow = KnownColumns(jnp.asarray(columns), index)
         yield depth, WideKernel(flow, step_size)
@@ -269,7 +269,7 @@ def _by_features(
         found = _feature_layer(
             found,
             matrix,
-            _network(settings, max(settings.depths)),
+            network(settings, max(settings.depths)),
             jax.random.fold_in(key, depth - 1),
             number=depth - 1,
             num_features=settings.num_features,
