@@ -28,7 +28,8 @@ import scipy.sparse
 
 from experiments.paper import ogb_submission
 from gnnrp import ResidualPropagation, cli, datasets, graph, metrics, sparse
-from gnnrp.datasets import catalog, download, splits
+from gnnrp.datasets import catalog, download, sbm, splits
+from gnnrp.propagation import correct_and_smooth
 from gnnrp.studies import presets
 
 with warnings.catch_warnings():
@@ -42,6 +43,7 @@ with warnings.catch_warnings():
     from ogb.utils import url as of_ogb
     from torch_geometric.data import Data, HeteroData
     from torch_geometric.io import read_npz
+    from torch_geometric.nn.models import CorrectAndSmooth
     from torch_geometric.transforms import RandomNodeSplit
     from torch_geometric.utils import from_networkx
 
@@ -647,3 +649,30 @@ def test_a_summary_is_scored_by_the_evaluator_to_the_same_numbers(
     assert judge == f"gnnrp.metrics.{data.metric}"
     assert [found["val"]["mean"], found["test"]["mean"]] == pytest.approx(own, abs=1e-7)
     assert found["test"]["std"] == 0
+
+
+@ITS_REMARKS
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_correct_and_smooth_are_those_of_pyg(scale):
+    data = sbm.generate(0)
+    n, c = data.num_nodes, data.num_classes
+    raw = np.random.default_rng(0).uniform(size=(n, c))
+    P = raw / raw.sum(axis=1, keepdims=True)
+    train = data.splits.train[0]
+    theirs = CorrectAndSmooth(
+        *(50, 0.8, 50, 0.6), autoscale=scale is None, scale=scale or 1.0
+    )
+    edges = torch.from_numpy(np.hstack([data.edges, data.edges[::-1]]))
+    edges = torch.unique(edges, dim=1)
+    mask, known = torch.from_numpy(train), torch.from_numpy(data.labels[train])
+    first = theirs.correct(torch.from_numpy(P), known.long(), mask, edges)
+    second = theirs.smooth(first, known.long(), mask, edges)
+    W = graph.raw_adjacency(data.edges, n)
+    A = sparse.prepare(graph.normalize(W, self_loops=0))
+    settings = jnp.asarray(datasets.targets(data), float), jnp.asarray(train)
+    ours = correct_and_smooth.correct(
+        A, jnp.asarray(P), *settings, alpha=0.8, scale=scale
+    )
+    np.testing.assert_allclose(ours, first.numpy(), atol=1e-5)
+    ours = correct_and_smooth.smooth(A, ours, *settings, alpha=0.6)
+    np.testing.assert_allclose(ours, second.numpy(), atol=1e-5)

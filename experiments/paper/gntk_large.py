@@ -47,9 +47,11 @@ class Config(runner.Config):
     """Datasets, numbers of features and keys."""
 
     datasets: tuple[str, ...] = SETS
-    num_features: tuple[int, ...] = (1024, 4096, 8192)
+    num_features: tuple[int, ...] = (1024, 4096)
+    small_features: tuple[int, ...] = (1024, 4096, 8192, 16384)
+    """Of graphs with up to 5,000 nodes."""
     depths: tuple[int, ...] = (2, 3)
-    """Three layers on Cora only, where the exact kernel takes seconds."""
+    """Three layers on graphs with up to 5,000 nodes only."""
     num_keys: int = 5
     num_steps: int = 10_000
     """Steps of gradient descent."""
@@ -58,7 +60,7 @@ class Config(runner.Config):
     sizes: tuple[int, ...] = GROWTH
 
     SHORT: ClassVar[dict[str, Any]] = {
-        "datasets": ("sbm",), "num_features": (256, 1024), "num_keys": 2,
+        "datasets": ("sbm",), "small_features": (256, 1024), "num_keys": 2,
         "num_steps": 200, "num_epochs": 20, "sizes": (500, 1000),
     }  # fmt: skip
 
@@ -86,14 +88,16 @@ def panel(
         shape = data.num_nodes, ARXIV_FEATURES
         x = np.random.default_rng(config.seed).standard_normal(shape)
         data = data._replace(features=x.astype(np.float32))
-    depths = config.depths if data.num_nodes < trained.LARGE else (2,)
+    is_small = data.num_nodes < trained.LARGE
+    depths = config.depths if is_small else (2,)
+    counts = config.small_features if is_small else config.num_features
     rows, times = [], []
     for depth in depths:
         truth, exact_row = exact(data, config, depth, generated=generated)
         if exact_row is not None:
             times.append(exact_row.pop("seconds"))
             rows.append(exact_row)
-        for count in config.num_features[:1] if generated else config.num_features:
+        for count in counts[-1:] if generated else counts:
             settings = _settings(config, depth, count)
             if not fits(data, settings):
                 continue

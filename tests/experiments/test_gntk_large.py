@@ -12,7 +12,7 @@ from experiments.report import large_tables
 
 @pytest.mark.long
 def test_a_quick_run_compares_estimates_with_the_exact_kernel():
-    config = gntk_large.Config(quick=True, num_features=(64, 1024), depths=(2,))
+    config = gntk_large.Config(quick=True, small_features=(64, 1024), depths=(2,))
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         record = runner.record(config, gntk_large.run, "gntk_large")
     record = json.loads(json.dumps(record))

@@ -1,5 +1,6 @@
 """Kernel regression with a ridge, and what a Gaussian process knows."""
 
+import generators
 import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -76,3 +77,27 @@ def test_a_small_ridge_of_a_low_rank_kernel_needs_to_know_that_it_is_psd():
 def test_variances_of_other_nodes_are_refused():
     with pytest.raises(ValueError, match=r"variance must have shape \(10,\), got"):
         regression.posterior(factors(), Y, np.ones(L))
+
+
+@pytest.mark.parametrize("num_features", [3, 40])
+def test_the_posterior_of_features_is_that_of_their_kernel(num_features):
+    rng = np.random.default_rng(0)
+    phi, train = rng.normal(size=(20, num_features)), np.array([7, 2, 11, 5, 0])
+    targets, noise = rng.normal(size=(5, 2)), 0.3
+    found = regression.posterior_of_features(phi, train, targets, noise=noise)
+    K = phi @ phi.T
+    inverse = np.linalg.inv(K[np.ix_(train, train)] + noise * np.eye(5))
+    weights = K[:, train] @ inverse
+    np.testing.assert_allclose(found.mean, weights @ targets, rtol=1e-9, atol=1e-11)
+    variance = np.diag(K) - np.sum(weights * K[:, train], axis=1)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-8, atol=1e-10)
+
+
+def test_a_posterior_of_features_needs_noise_and_matching_targets():
+    phi, train = np.ones((4, 2)), np.array([0, 2])
+    with pytest.raises(ValueError, match="noise must be positive"):
+        regression.posterior_of_features(phi, train, np.ones((2, 1)), noise=0.0)
+    with pytest.raises(ValueError, match="targets"):
+        generators.unchecked(
+            regression.posterior_of_features, phi, train, np.ones((3, 1)), noise=0.1
+        )
