@@ -24,10 +24,10 @@ def tables(record: dict[str, Any]) -> list[Table]:
         "Test scores of networks of two or three layers in percent, at the step with "
         "the best validation score; mean and deviation over keys. Errors are |Ψ Ψ^T - "
         "Θ| / |Θ|, beside the exact kernel on 1,000 nodes (250 where the whole does "
-        "not fit), and as estimated from the features alone. Seconds: of the kernel "
-        "and of training and scoring; those of the first key include compilation, so "
-        "medians over keys are given. The features of Arxiv are generated: its score "
-        "says nothing."
+        "not fit), and as estimated from the features alone, which is too small for "
+        "three layers. Seconds: of the kernel, and of training and scoring; medians "
+        "over keys. The exact kernel and Arxiv ran once, compilation included. The "
+        "features of Arxiv are generated, so its score would say nothing."
     )
     growth = record["measured"]["growth"]
     grown = [

@@ -21,6 +21,7 @@ from gnnrp.studies import similarities
 from gnnrp.studies.settings import RPSettings
 from gnnrp.types import LinearMap, MetricFn, Split
 
+MIN_WEIGHT = 1e-6  # of a class, relative to the largest
 SELECTED = ("power", "step_size", "num_steps")
 """Parameters that validation selects where they are None."""
 
@@ -193,7 +194,12 @@ def _class_weights(
         checks.one_of("class_weight", given, ("balanced",))
         weights = 1.0 / np.bincount(codes, minlength=len(classes))
         return weights / weights.max()
-    checks.instance("class_weight", given, dict, "'balanced', or {class: weight}")
+    if not isinstance(given, dict):
+        msg = (
+            "class_weight must be 'balanced' or a dict {class: weight}, got "
+            f"{checks.format_value(given)}"
+        )
+        raise TypeError(msg)
     names = classes.tolist()
     if unknown := [name for name in given if name not in names]:
         msg = (
@@ -204,6 +210,12 @@ def _class_weights(
     for name, weight in given.items():
         checks.positive(f"class_weight[{name!r}]", weight)
     weights = np.array([float(given.get(name, 1.0)) for name in names])
+    if weights.min() < MIN_WEIGHT * weights.max():
+        msg = (
+            f"weights in class_weight must not differ by more than 1e6, got {given}; "
+            "leave nodes of a class that should not count out of train_mask"
+        )
+        raise ValueError(msg)
     return weights / weights.max()
 
 

@@ -9,6 +9,7 @@ propagation from a model in its stead.
 """
 
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from gnnrp import sparse
@@ -17,7 +18,7 @@ from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
 NUM_ITERATIONS = 50
-_MAX_SCALE = 1_000  # a node that hardly an error reaches keeps its correction
+_MAX_SCALE = 1_000  # beyond, errors that reach a node are too small to be scaled
 
 
 def correct(
@@ -41,14 +42,14 @@ def correct(
     Args:
         adjacency: A, a linear map; D^-1/2 W D^-1/2 in the source.
         probabilities: P of the model, one column per class.
-        targets: one-hot Y; only training nodes count.
+        targets: one-hot Y; only those of training nodes that are not NaN count.
         train_mask: training nodes.
         alpha: α in [0, 1], the weight of the neighbors.
         num_iterations: k.
-        scale: s; None scales each node.
+        scale: s > 0; None scales each node.
 
     Raises:
-        ValueError: shapes that differ, α out of range, or a negative k.
+        ValueError: shapes that differ, α or s out of range, or a negative k.
         TypeError: the adjacency is not a linear map, or the mask is not boolean.
 
     Example:
@@ -57,11 +58,12 @@ def correct(
         >>> correct(lambda v: A @ v, P, Y, jnp.array([True, False])).tolist()
         [[1.0, 0.0], [1.0, 0.0]]
     """
-    probabilities, targets = _validate(probabilities, targets)
-    known = label.seeds(targets, train_mask)
-    train = jnp.asarray(train_mask)[:, None]
-    errors = jnp.where(train, known - probabilities, 0)
+    probabilities, targets, known = _validate(probabilities, targets, train_mask)
+    errors = jnp.where(known, targets - probabilities, 0)
+    train = jnp.any(known, axis=1, keepdims=True)
     label.check_alpha(alpha)
+    if scale is not None and not isinstance(scale, Tracer):
+        checks.positive("scale", scale)
     weight = jnp.asarray(alpha, errors.dtype)
     num_iterations = checks.count("num_iterations", num_iterations, 0)
 
@@ -101,7 +103,7 @@ def smooth(
     Args:
         adjacency: A, a linear map.
         probabilities: of ``correct`` or of a model.
-        targets: one-hot Y; only training nodes count.
+        targets: one-hot Y; only those of training nodes that are not NaN count.
         train_mask: training nodes.
         alpha: α in [0, 1], the weight of the neighbors.
         num_iterations: k.
@@ -110,9 +112,8 @@ def smooth(
         ValueError: shapes that differ, α out of range, or a negative k.
         TypeError: the adjacency is not a linear map, or the mask is not boolean.
     """
-    probabilities, targets = _validate(probabilities, targets)
-    known = label.seeds(targets, train_mask)
-    start = jnp.where(jnp.asarray(train_mask)[:, None], known, probabilities)
+    probabilities, targets, known = _validate(probabilities, targets, train_mask)
+    start = jnp.where(known, targets, probabilities)
     label.check_alpha(alpha)
     weight = jnp.asarray(alpha, start.dtype)
 
@@ -123,8 +124,8 @@ def smooth(
     return sparse.propagate(adjacency, hop, start, num_iterations)
 
 
-def _validate(probabilities, targets):
-    """Return both as floating-point arrays of one type and shape."""
+def _validate(probabilities, targets, train_mask):
+    """Return both as arrays of one type and shape, and the known entries of targets."""
     probabilities = arrays.floating("probabilities", probabilities)
     targets = arrays.floating("targets", targets).astype(probabilities.dtype)
     if probabilities.ndim != 2 or probabilities.shape != targets.shape:
@@ -133,4 +134,6 @@ def _validate(probabilities, targets):
             f"{probabilities.shape} and {targets.shape}"
         )
         raise ValueError(msg)
-    return probabilities, targets
+    train = checks.mask("train_mask", train_mask, len(targets))
+    known = jnp.asarray(train)[:, None] & jnp.isfinite(targets)
+    return probabilities, targets, known

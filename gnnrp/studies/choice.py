@@ -148,7 +148,7 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
 
 
 def num_searched(task: Task) -> int:
-    """Return the number of splits that climb the ladders, two or more if there are."""
+    """Return the number of splits that climb the ladders: all, or at least two."""
     num_splits = len(task.train)
     return min(num_splits, max(2, MAX_ENTRIES // task.targets.size))
 

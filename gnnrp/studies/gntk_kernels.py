@@ -4,12 +4,14 @@
 three layers. "features" takes Θ ~ Ψ Ψ^T from random features, n x m.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 from jaxtyping import Array, Float, Int
 
 from gnnrp import datasets, graph, sparse
@@ -23,7 +25,7 @@ from gnnrp.kernels.gntk import (
     neural_tangents,
     random_features,
 )
-from gnnrp.propagation import exact, similarity
+from gnnrp.propagation import exact, linear_maps, similarity
 from gnnrp.runtime import memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import presets
@@ -43,16 +45,14 @@ class WideKernel(NamedTuple):
     facts: dict[str, Any] | None = None  # of the estimate, for a record
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
 class KnownColumns:
     """V -> Θ V for V that is zero outside of some nodes, whose columns are known."""
 
+    columns: Float[Array, "n l"]  # Θ[:, X]
+    index: Int[Array, " l"]  # X
     is_symmetric = True  # Θ is
-
-    def __init__(
-        self, columns: Float[Array, "n l"], index: Int[np.ndarray, " l"]
-    ) -> None:
-        """Hold Θ[:, X] and X."""
-        self.columns, self.index = columns, index
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
         """Return Θ[:, X] V[X]."""
@@ -82,16 +82,17 @@ def check_memory(
     itemsize, num_nodes = jnp.zeros(0).dtype.itemsize, dataset.num_nodes
     room = memory.room(options.max_bytes)
     narrow = "float32, " if itemsize > 4 else ""
+    how = {"exact": "", "blocks": " in blocks", "features": " by random features"}
+    what = f"the GNTK{how[chosen]} of {num_nodes:,} nodes"
+    other = f"{narrow}a smaller graph, method 'features', or RP (gnnrp rp)"
     if chosen == "exact":
-        what, needed = "the GNTK", exact_bytes(dataset, itemsize)
-        other = f"{narrow}a smaller graph, method 'features', or RP (gnnrp rp)"
+        needed = exact_bytes(dataset, itemsize)
     elif chosen == "blocks":
-        what, needed = "columns of the GNTK", column_bytes(dataset, itemsize)
-        other = f"{narrow}a smaller graph, method 'features', or RP (gnnrp rp)"
+        needed = column_bytes(dataset, itemsize)
     else:
-        what, needed = "random features", feature_bytes(dataset, settings, itemsize)
+        needed = feature_bytes(dataset, settings, itemsize)
         other = f"{narrow}fewer features, or a smaller graph"
-    memory.check(f"{what} of {num_nodes:,} nodes", needed, room, f"take {other}")
+    memory.check(what, needed, room, f"take {other}")
     if chosen == "exact" and settings.route == "neural-tangents":
         _check_neural_tangents(dataset, room)
 
@@ -126,10 +127,15 @@ def peak_bytes(
 ) -> int:
     """Return the peak of the GNTK of a GCN of any depth and of its evaluation."""
     kernels = 2 * num_nodes**2 * itemsize  # K, N; later a centered N with a product
-    num_train = min(num_train, exact.MAX_TRAIN)  # beyond, nothing is factorized
-    factors = num_nodes * num_train * (itemsize + 16) + 16 * num_train**2
+    factors = _factor_bytes(num_nodes, num_train, itemsize)
     scores = _score_bytes(num_nodes, num_targets, itemsize)
     return kernels + max(kernels, factors) + scores + memory.RUNTIME
+
+
+def _factor_bytes(num_nodes: int, num_train: int, itemsize: int) -> int:
+    """Return the peak of kernel regression, without the kernel."""
+    num_train = min(num_train, exact.MAX_TRAIN)  # beyond, nothing is factorized
+    return num_nodes * num_train * (itemsize + 16) + 16 * num_train**2
 
 
 def _score_bytes(num_nodes: int, num_targets: int, itemsize: int) -> int:
@@ -138,15 +144,16 @@ def _score_bytes(num_nodes: int, num_targets: int, itemsize: int) -> int:
 
 def column_bytes(dataset: Dataset, itemsize: int) -> int:
     """Return the peak of method "blocks": K and Θ at the training nodes, and a tile."""
-    count = len(_training_nodes(dataset))
-    columns = dataset.num_nodes * count * (3 * itemsize + 16)
-    num_targets = datasets.num_targets(dataset)
-    scores = _score_bytes(dataset.num_nodes, num_targets, itemsize)
-    return columns + local.MAX_BYTES + scores + memory.RUNTIME
+    n, count = dataset.num_nodes, len(_training_nodes(dataset))
+    columns = n * count * (3 * itemsize + 16)
+    tile = min(local.MAX_BYTES, 6 * n**2 * itemsize)
+    inputs = 0 if dataset.features is None else 2 * n * dataset.features.shape[1]
+    scores = _score_bytes(n, datasets.num_targets(dataset), itemsize)
+    return columns + tile + inputs * itemsize + scores + memory.RUNTIME
 
 
 def feature_bytes(dataset: Dataset, settings: GNTKSettings, itemsize: int) -> int:
-    """Return the peak of method "features": all columns, and those of a layer anew."""
+    """Return the peak of method "features": all columns, and what is made of them."""
     n = dataset.num_nodes
     width = n if dataset.features is None else dataset.features.shape[1]
     sampled = 2 * settings.num_features + 2
@@ -154,7 +161,13 @@ def feature_bytes(dataset: Dataset, settings: GNTKSettings, itemsize: int) -> in
     last = width if max(settings.depths) == 1 else sampled
     chunks = 4 * random_features.CHUNK + settings.num_features  # and Gaussians
     scores = _score_bytes(n, datasets.num_targets(dataset), itemsize)
-    return n * (columns + last + chunks) * itemsize + scores + memory.RUNTIME
+    num_train = int(np.atleast_2d(dataset.splits.train).sum(axis=1).max())
+    layer = n * (last + chunks) * itemsize
+    units = n * min(num_train, exact.MAX_TRAIN) * itemsize  # unit vectors
+    evaluation = _factor_bytes(n, num_train, itemsize)
+    evaluation += min(units, linear_maps.BLOCK_BYTES)
+    held = n * columns * itemsize
+    return held + max(layer, evaluation) + scores + memory.RUNTIME
 
 
 def build(
@@ -163,7 +176,13 @@ def build(
     matrix: sparse.Matrix,
     chosen: str,
 ) -> Iterator[tuple[int, WideKernel]]:
-    """Yield depth and kernel, from 1 to the deepest; drop a kernel before the next."""
+    """Yield depth and kernel, of ever deeper networks.
+
+    Those of "exact" and "features" are overwritten by the next one.
+
+    Raises:
+        ValueError: Θ is zero on the training nodes.
+    """
     if chosen == "blocks":
         yield from _by_blocks(dataset, settings)
     elif chosen == "features":
@@ -247,21 +266,23 @@ def _by_blocks(
     """Yield depth and the columns of the training nodes, of each depth anew."""
     adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
     x = node_features(dataset)
-    x = np.eye(dataset.num_nodes, dtype=jnp.zeros(0).dtype) if x is None else x
+    if x is None:
+        x = scipy.sparse.eye_array(dataset.num_nodes, format="csr")
+        x = x.astype(jnp.zeros(0).dtype)
     index = _training_nodes(dataset)
     every = np.arange(dataset.num_nodes)
     train = np.atleast_2d(dataset.splits.train)[:, index]
     for depth in sorted(set(settings.depths)):
         columns = local.gcn(adjacency, x, every, index, network(settings, depth)).ntk
         step_size = _safe_step(jnp.asarray(columns[index]), train)
-        flow = KnownColumns(jnp.asarray(columns), index)
+        flow = KnownColumns(jnp.asarray(columns), jnp.asarray(index))
         yield depth, WideKernel(flow, step_size)
 
 
 def _by_features(
     dataset: Dataset, settings: GNTKSettings, matrix: sparse.Matrix
 ) -> Iterator[tuple[int, WideKernel]]:
-    """Yield depth and Θ ~ Ψ Ψ^T, each continues from the one before."""
+    """Yield depth and Θ ~ Ψ Ψ^T; each continues from the one before."""
     found = random_features.initialize(_dense_features(dataset))
     key = jax.random.key(settings.seed)
     train = jnp.asarray(np.atleast_2d(dataset.splits.train).T, jnp.zeros(0).dtype)
@@ -274,15 +295,32 @@ def _by_features(
             number=depth - 1,
             num_features=settings.num_features,
         )
-        flow = as_similarity(found)
-        block = study_similarities.Block(flow, train)
-        largest = float(jnp.max(study_similarities.largest_eigenvalues(block, train)))
-        facts = {
-            "num_features": settings.num_features,
-            "num_columns": found.num_columns,
-            "relative_error": relative_error(found, settings.seed),
-        }
-        yield depth, WideKernel(flow, 1 / largest, facts=facts)
+        if depth in settings.depths:
+            flow = as_similarity(found)
+            facts = {
+                "num_features": settings.num_features,
+                "num_columns": found.num_columns,
+                "relative_error": relative_error(found, settings.seed),
+            }
+            yield depth, WideKernel(flow, largest_step(flow, train), facts=facts)
+
+
+def largest_step(flow: LinearMap, train: Float[Array, "n s"]) -> float:
+    """Return the least 1 / λ_max(Θ_XX) of all splits.
+
+    Raises:
+        ValueError: Θ is zero on the training nodes.
+    """
+    block = study_similarities.Block(flow, train)
+    found = study_similarities.largest_eigenvalues(block, train)
+    return _step(float(jnp.max(found)))
+
+
+def _step(largest: float) -> float:
+    if not largest > 0:
+        msg = "the GNTK is zero on all training nodes; give them features, or a bias"
+        raise ValueError(msg)
+    return 1 / largest
 
 
 def as_similarity(found: random_features.Features) -> similarity.Sum:
@@ -312,4 +350,4 @@ def _error_and_size(found, nodes):
 def _safe_step(theta: jax.Array, train: np.ndarray) -> float:
     """Return the least 1 / |Θ_XX|_∞ of all splits."""
     sums = jnp.abs(theta) @ jnp.asarray(train.T, theta.dtype)
-    return float(1 / jnp.max(jnp.where(train.T, sums, 0)))
+    return _step(float(jnp.max(jnp.where(train.T, sums, 0))))

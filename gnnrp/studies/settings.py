@@ -123,8 +123,8 @@ class GNTKSettings:
         activation: φ between layers: relu, leaky_relu, erf or identity.
         bias: none, before or after the aggregation.
         bias_std: β of the bias.
-        num_steps: number of steps of size 1 / |Θ_XX|_∞, which is below 1 / λ_max; with
-            random features, of 1 / λ_max.
+        num_steps: number of steps. Their size is 1 / |Θ_XX|_∞, or 1 / λ_max with random
+            features, which is larger.
         method: exact (an n x n kernel), blocks (its columns of the training nodes, up
             to three layers), features (random ones), or auto, which is exact if that
             fits in memory, and else features.
@@ -161,7 +161,7 @@ class GNTKSettings:
         checks.count("num_steps", self.num_steps, 1, MAX_STEPS)
         checks.one_of("route", self.route, ROUTES)
         checks.one_of("method", self.method, METHODS)
-        checks.count("num_features", self.num_features, 1)
+        checks.count("num_features", self.num_features, 2)
         checks.count("seed", self.seed, 0)
         if self.route != "recursion" and self.method not in {"auto", "exact"}:
             msg = f"method {self.method!r} needs route='recursion', got {self.route!r}"
@@ -169,9 +169,14 @@ class GNTKSettings:
         if self.method == "blocks" and max(self.depths) > MAX_LOCAL_DEPTH:
             msg = (
                 f"method 'blocks' takes up to {MAX_LOCAL_DEPTH} layers, got depth "
-                f"{max(self.depths)}; take method 'features'"
+                f"{max(self.depths)}; take other depths, or method 'features'"
             )
             raise ValueError(msg)
+        if self.method in {"exact", "blocks"}:
+            for name in ("num_features", "seed"):
+                if getattr(self, name) != getattr(GNTKSettings, name):
+                    msg = f"{name} needs method 'features', got {self.method!r}"
+                    raise ValueError(msg)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -931,8 +931,11 @@ def test_a_rare_class_is_found_more_often_with_balanced_weights():
         ({"class_weight": {9: 1.0}}, "class_weight has 9, which is no training class"),
         ({"class_weight": {0: -1.0}}, r"class_weight\[0\] must be positive"),
         ({"class_weight": "balanced", "loss": "softmax"}, "needs loss='squared'"),
+        ({"class_weight": {0: 1e-8}}, "must not differ by more than 1e6"),
     ],
 )
 def test_bad_class_weights_are_refused(params, words):
+    with pytest.raises(TypeError, match="must be 'balanced' or a dict"):
+        ResidualPropagation(**FIXED, class_weight=[1, 2]).fit(EDGES, CODES, TRAIN)
     with pytest.raises(ValueError, match=words):
         ResidualPropagation(**FIXED, **params).fit(EDGES, CODES, TRAIN)

@@ -117,3 +117,29 @@ def test_bad_input_is_refused_in_one_sentence(function):
         function(flow, P, Y, train, alpha=1.5)
     with pytest.raises(ValueError, match="num_iterations"):
         function(flow, P, Y, train, num_iterations=-1)
+    with pytest.raises(ValueError, match="train_mask"):
+        function(flow, P, Y, train[:-1])
+
+
+def test_a_scale_is_positive():
+    _, A, P, Y, train = as_arrays(0)
+    with pytest.raises(ValueError, match="scale must be positive"):
+        correct_and_smooth.correct(lambda v: A @ v, P, Y, train, scale=-1.0)
+
+
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_a_training_node_without_targets_has_no_error(scale):
+    _, A, P, Y, train = as_arrays(0)
+    node = int(jnp.argmax(train))
+    missing, fewer = Y.at[node].set(jnp.nan), train.at[node].set(False)
+    flow = lambda v: A @ v  # noqa: E731
+    found = [
+        correct_and_smooth.correct(flow, P, *known, scale=scale)
+        for known in ((missing, train), (Y, fewer))
+    ]
+    np.testing.assert_array_equal(*found)
+    found = [
+        correct_and_smooth.smooth(flow, P, *known)
+        for known in ((missing, train), (Y, fewer))
+    ]
+    np.testing.assert_array_equal(*found)

@@ -11,11 +11,13 @@ import pytest
 from gnnrp import cli, datasets, graph, metrics, plotting, sparse
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment, gntk
-from gnnrp.kernels.gntk import neural_tangents, random_features
+from gnnrp.kernels.gntk import local, neural_tangents, random_features
+from gnnrp.propagation import linear_maps
 from gnnrp.runtime import memory
 from gnnrp.runtime.options import Options
 from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import gntk_kernels, tables
+from gnnrp.studies.settings import MAX_LOCAL_DEPTH
 
 SMALL = gntk_study.GNTKSettings(depths=(1, 2), num_steps=50)
 
@@ -116,7 +118,9 @@ def test_a_kernel_that_does_not_fit_is_refused_before_it_is_made(data):
         ({"bias_std": -1.0}, "bias_std must be at least 0, got -1"),
         ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
         ({"method": "fast"}, "method must be one of"),
-        ({"num_features": 0}, "num_features must be at least 1"),
+        ({"num_features": 1}, "num_features must be at least 2"),
+        ({"method": "exact", "num_features": 9}, "needs method 'features'"),
+        ({"method": "exact", "seed": 9}, "seed needs method 'features'"),
         ({"method": "blocks"}, "takes up to 3 layers, got depth 4"),
         ({"method": "features", "route": "neural-tangents"}, "needs route='recursion'"),
         ({"route": "stax"}, "route must be one of recursion, neural-tangents"),
@@ -224,13 +228,37 @@ def test_random_features_predict_like_the_kernel_and_state_their_error(data):
     assert len(plotting.depths(found).axes) == 2
 
 
+def test_a_kernel_that_is_zero_is_refused(data):
+    empty = data._replace(features=np.zeros_like(data.features))
+    for method in ("exact", "blocks", "features"):
+        settings = gntk_study.GNTKSettings(depths=(2,), num_steps=5, method=method)
+        matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+        kernels = gntk_kernels.build(empty, settings, matrix, method)
+        with pytest.raises(ValueError, match="zero on all training nodes"):
+            next(kernels)
+
+
+def test_blocks_of_one_hot_inputs_form_no_square_array(data):
+    bare = data._replace(features=None)
+    settings = gntk_study.GNTKSettings(depths=(2,), method="blocks")
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    ((_, kernel),) = gntk_kernels.build(bare, settings, matrix, "blocks")
+    index = np.flatnonzero(data.splits.train[0])
+    found = linear_maps.columns(kernel.similarity, index, data.num_nodes)
+    np.testing.assert_allclose(found, theta_of(bare, 2)[:, index], atol=1e-12)
+
+
+def test_the_deepest_network_in_blocks_is_that_of_the_module():
+    assert MAX_LOCAL_DEPTH == local._MAX_DEPTH
+
+
 def test_a_kernel_that_does_not_fit_becomes_random_features(data):
     settings = gntk_study.GNTKSettings(depths=(1, 2), num_features=10)
     assert gntk_kernels.method(data, settings, Options()) == "exact"
     needed = gntk_kernels.exact_bytes(data, 8)
     tight = Options(max_bytes=memory.process_bytes() + needed - 10**6)
     assert gntk_kernels.method(data, settings, tight) == "features"
-    named = dataclasses.replace(settings, method="blocks")
+    named = gntk_study.GNTKSettings(depths=(1, 2), method="blocks")
     assert gntk_kernels.method(data, named, tight) == "blocks"
     library = dataclasses.replace(settings, route="neural-tangents")
     assert gntk_kernels.method(data, library, tight) == "exact"

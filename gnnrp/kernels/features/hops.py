@@ -219,7 +219,7 @@ def _propagation(
 def _gram(z: Any, settings: HopSettings) -> Float[np.ndarray, "n n"]:
     """Return Z Z^T of rows without their mean, so that fewer digits cancel."""
     if scipy.sparse.issparse(z) and settings.num_hops == 0:
-        return (z @ z.T).toarray()
+        return _products(z)
     z = z.toarray() if scipy.sparse.issparse(z) else z
     z = z - z.mean(axis=0)
     return z @ z.T
@@ -229,11 +229,7 @@ def _cosine_gram(
     x: Any, P: scipy.sparse.csr_array, num_hops: int
 ) -> Float[np.ndarray, "n n"]:
     """Return Z Z^T with the cosine scaling."""
-    num_nodes = x.shape[0]
-    gram = np.empty((num_nodes, num_nodes), x.dtype)
-    for rows in _blocks(num_nodes):
-        products = x[rows] @ x.T
-        gram[rows] = products.toarray() if scipy.sparse.issparse(products) else products
+    gram = _products(x)
     total = np.zeros_like(gram)
     step = sparse.prepare(P)
     for number in range(num_hops + 1):
@@ -245,6 +241,16 @@ def _cosine_gram(
         for row, (sums, products) in enumerate(zip(total, gram, strict=True)):
             sums += scale[row] * scale * products
     return total
+
+
+def _products(x: Any) -> Float[np.ndarray, "n n"]:
+    """Return X X^T; of sparse X in blocks, as a sparse product takes more memory."""
+    if not scipy.sparse.issparse(x):
+        return x @ x.T
+    gram = np.empty((x.shape[0], x.shape[0]), x.dtype)
+    for rows in _blocks(x.shape[0]):
+        gram[rows] = (x[rows] @ x.T).toarray()
+    return gram
 
 
 def _propagate(P: sparse.Matrix, gram: Float[np.ndarray, "n n"]) -> None:

@@ -129,9 +129,11 @@ def test_chunks_change_the_samples_but_not_the_kernel(monkeypatch):
     matrix = generators.adjacency(0)
     monkeypatch.setattr(random_features, "CHUNK", 64)
     features = random_features.gcn(
-        matrix, X, Network(2), jax.random.key(0), num_features=4000
+        matrix, X, Network(2), jax.random.key(0), num_features=4033
     )
-    assert features.num_columns == 5 + 1 + 2 * 4000
+    assert features.num_columns == 5 + 1 + 2 * 4033
+    widths = [block.columns.shape[1] for block in features.blocks if block.sampled]
+    assert set(widths) == {63, 64}  # 4033 = 64 * 63 + 1: no chunk of one column
     truth = exact(matrix, Network(2)).ntk
     error = random_features.standard_errors(features).ntk
     gap = random_features.kernels(features).ntk - truth
@@ -166,7 +168,7 @@ def test_decoupled_networks_have_features_too(num_hops):
 def test_bad_input_is_refused_in_one_sentence():
     key, matrix = jax.random.key(0), generators.adjacency(0)
     with pytest.raises(ValueError, match="num_features"):
-        random_features.gcn(matrix, X, Network(2), key, num_features=0)
+        random_features.gcn(matrix, X, Network(2), key, num_features=1)
     bare = activations.RELU._replace(pointwise=None)
     with pytest.raises(ValueError, match="pointwise parts"):
         random_features.gcn(matrix, X, Network(2, bare), key, num_features=3)
