@@ -268,8 +268,10 @@ def test_the_findings_of_the_page_are_those_of_the_record():
     )["result"]
     columns = [
         (record["cora"]["findings"], 0),
+        (record["cora"]["findings_two_ends"], 0),
         (record["cora"]["findings_without"], 0),
         (record["texas"]["findings"], 1),
+        (record["texas"]["findings_two_ends"], 1),
         (record["sbm"]["findings"], 2),
     ]
 
