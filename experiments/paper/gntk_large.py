@@ -124,7 +124,7 @@ def fits(data: datasets.Dataset, settings: GNTKSettings) -> bool:
     return needed <= memory.room().left
 
 
-def _settings(config: Config, depth: int, count: int = 1) -> GNTKSettings:
+def _settings(config: Config, depth: int, count: int) -> GNTKSettings:
     return GNTKSettings(
         depths=(depth,),
         num_steps=config.num_steps,
@@ -148,7 +148,7 @@ def exact(
     data: datasets.Dataset, config: Config, depth: int, *, generated: bool
 ) -> tuple[np.ndarray | None, dict[str, Any] | None]:
     """Return a block of the exact kernel, and its row if the whole kernel fits."""
-    settings = dataclasses.replace(_settings(config, depth), method="exact")
+    settings = GNTKSettings(depths=(depth,), num_steps=config.num_steps, method="exact")
     if generated:
         return None, None
     itemsize = jnp.zeros(0).dtype.itemsize
