@@ -33,7 +33,7 @@ from gnnrp.studies import gntk as gntk_study
 from gnnrp.studies import gntk_kernels, presets, records
 from gnnrp.studies.settings import GNTKSettings
 
-SETS = ("cora", "pubmed", "computers", "photo", "cs", "physics", "arxiv")
+SETS = ("cora", "pubmed", "photo", "physics", "cs", "arxiv", "computers")
 NUM_COMPARED = 1000
 """Nodes of the block on which estimate and kernel are compared."""
 ARXIV_FEATURES = 128
@@ -47,8 +47,8 @@ class Config(runner.Config):
     """Datasets, numbers of features and keys."""
 
     datasets: tuple[str, ...] = SETS
-    num_features: tuple[int, ...] = (1024, 4096)
-    small_features: tuple[int, ...] = (1024, 4096, 8192, 16384)
+    num_features: tuple[int, ...] = (4096,)
+    small_features: tuple[int, ...] = (1024, 4096, 8192)
     """Of graphs with up to 5,000 nodes."""
     depths: tuple[int, ...] = (2, 3)
     """Three layers on graphs with up to 5,000 nodes only."""
