@@ -273,6 +273,7 @@ def test_the_findings_of_the_page_are_those_of_the_record():
         (record["texas"]["findings"], 1),
         (record["texas"]["findings_two_ends"], 1),
         (record["sbm"]["findings"], 2),
+        (record["sbm"]["findings_two_ends"], 2),
     ]
 
     def cell(found, start):
