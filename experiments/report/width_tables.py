@@ -39,8 +39,8 @@ def _findings(findings: dict[str, list[int]]) -> Table:
         "Counted over all graphs, depths, parameterizations and losses, or over these "
         "and all widths. A slope is -1/2 if it lies within 0.1 of it; Eq. 109 holds if "
         "the distance of the pseudo-NTK falls like m^-0.4 or faster, in one fit over "
-        "all widths. The initial kernel does not depend on the loss, so claims about it "
-        "count each kernel twice; at width 64 on the synthetic graph, both "
+        "all widths. The initial kernel does not depend on the loss, so claims about "
+        "it count each kernel twice; at width 64 on the synthetic graph, both "
         "parameterizations are the same networks."
     )
     title = "Finite GCNs and the infinite-width kernel"
