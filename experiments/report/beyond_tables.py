@@ -45,8 +45,8 @@ def tables(record: dict[str, Any]) -> list[Table]:
             [[*cells, _seconds(record, cells)] for cells in ranks],
             "Spearman's rank correlation, over the candidates of a dataset, of the "
             "alignment with the training labels (first split, up to 300 nodes) and the "
-            "mean validation score, with the four A^K. Skipped candidates did not fit in memory or in the "
-            "time.",
+            "mean validation score, with the four A^K. Skipped candidates did not fit "
+            "in memory or in the time.",
         ),
     ]
 

@@ -41,8 +41,8 @@ def _findings(findings: dict[str, list[int]]) -> Table:
         "the distance of the pseudo-NTK falls like m^-0.4 or faster, in one fit over "
         "all widths. The initial kernel does not depend on the loss, so claims about "
         "it count each kernel twice; at width 64 on the synthetic graph, both "
-        "parameterizations are the same networks. Alignments are compared between start "
-        "and end of training."
+        "parameterizations are the same networks. Alignments are compared between "
+        "start and end of training."
     )
     title = "Finite GCNs and the infinite-width kernel"
     return Table(title, ["claim", "holds in", "verdict"], rows, note)
