@@ -196,6 +196,7 @@ def test_an_argument_that_a_caller_lacks_is_found():
         ("gnnrp.graph.edge_lists", "check"): {"signed"},
         ("gnnrp.graph.edge_lists", "_combine"): {"duplicates"},
         ("gnnrp.estimator._inputs", "_features"): {"features"},
+        ("gnnrp.estimator._inputs", "parse_settings"): {"loss"},
         ("gnnrp.estimator._inputs", "check_free"): {"similarity"},
         (
             "gnnrp.estimator.residual_propagation",

@@ -924,6 +924,13 @@ def test_a_rare_class_is_found_more_often_with_balanced_weights():
     assert shares[0] < shares[1]
 
 
+def test_class_weights_in_a_list_are_refused():
+    model = ResidualPropagation(**FIXED)
+    model.class_weight = [1, 2]
+    with pytest.raises(TypeError, match="must be 'balanced' or a dict"):
+        model.fit(EDGES, CODES, TRAIN)
+
+
 @pytest.mark.parametrize(
     ("params", "words"),
     [
@@ -935,7 +942,5 @@ def test_a_rare_class_is_found_more_often_with_balanced_weights():
     ],
 )
 def test_bad_class_weights_are_refused(params, words):
-    with pytest.raises(TypeError, match="must be 'balanced' or a dict"):
-        ResidualPropagation(**FIXED, class_weight=[1, 2]).fit(EDGES, CODES, TRAIN)
     with pytest.raises(ValueError, match=words):
         ResidualPropagation(**FIXED, **params).fit(EDGES, CODES, TRAIN)
