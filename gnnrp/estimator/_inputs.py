@@ -132,13 +132,7 @@ def check_free(params: dict[str, Any], defaults: dict[str, Any]) -> None:
 
 
 def validate(
-    data: GraphData,
-    initial: Any,
-    settings: RPSettings,
-    metric: str,
-    *,
-    class_weight: Any = None,
-    auto: bool = False,
+    data: GraphData, initial: Any, settings: RPSettings, metric: str, *, auto: bool
 ) -> Inputs:
     """Validate graph, labels, masks and features, and build S unless it is chosen."""
     classes, codes, train, val = _nodes(data)
@@ -180,20 +174,23 @@ def validate(
         num_features=None if x is None else x.shape[1],
         metric=_scores.metric_fn(metric, len(classes)),
         settings=settings,
-        class_weights=_class_weights(class_weight, codes[train], classes),
     )
 
 
-def _class_weights(
-    given: Any, codes: Int[np.ndarray, " l"], classes: np.ndarray
-) -> Float[np.ndarray, " c"] | None:
-    """Return a weight for each class, the largest of which is 1."""
+def set_class_weights(inputs: Inputs, given: Any) -> Inputs:
+    """Return the inputs with a weight for each class, the largest of which is 1."""
     if given is None:
-        return None
+        return inputs
     if isinstance(given, str):
         checks.one_of("class_weight", given, ("balanced",))
-        weights = 1.0 / np.bincount(codes, minlength=len(classes))
-        return weights / weights.max()
+        weights = 1.0 / np.bincount(inputs.codes[inputs.train])
+    else:
+        weights = _parse_class_weights(given, inputs.classes)
+    return inputs._replace(class_weights=weights / weights.max())
+
+
+def _parse_class_weights(given: Any, classes: np.ndarray) -> Float[np.ndarray, " c"]:
+    """Return the weights of a dict, 1 for classes that it lacks."""
     if not isinstance(given, dict):
         msg = (
             "class_weight must be 'balanced' or a dict {class: weight}, got "
@@ -216,7 +213,7 @@ def _class_weights(
             "leave nodes of a class that should not count out of train_mask"
         )
         raise ValueError(msg)
-    return weights / weights.max()
+    return weights
 
 
 def _one_hot(

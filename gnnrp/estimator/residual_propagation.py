@@ -196,14 +196,8 @@ class ResidualPropagation(Parameters):
             signed=signed or None,
         )
         with presets.precision(settings.precision):
-            inputs = _inputs.validate(
-                data,
-                initial,
-                settings,
-                self.metric,
-                class_weight=self.class_weight,
-                auto=auto,
-            )
+            inputs = _inputs.validate(data, initial, settings, self.metric, auto=auto)
+            inputs = _inputs.set_class_weights(inputs, self.class_weight)
             choice, trajectory = _selection.fit(inputs, params)
         self._set_results(inputs, choice, trajectory)
         for remark in trajectory.report.warnings.values():

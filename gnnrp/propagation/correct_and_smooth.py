@@ -5,7 +5,7 @@ imply for their neighbors. ``smooth`` then propagates the probabilities themselv
 the labels in place of those of the training nodes.
 
 Source: Huang et al. 2021 (arXiv 2010.13993); not in the paper, which starts residual
-propagation from a model in its stead.
+propagation from a model instead.
 """
 
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
 NUM_ITERATIONS = 50
-_MAX_SCALE = 1_000  # beyond, errors that reach a node are too small to be scaled
+_MAX_SCALE = 1_000
 
 
 def correct(
@@ -35,9 +35,9 @@ def correct(
 
     E is the k-th iterate of E <- α A E + (1 - α) E_0, with E_0 = Y - P on the training
     nodes and zero elsewhere. With a number as scale s, the rows of training nodes are
-    set to E_0 after each iteration. Without one, entries are clipped to [-1, 1], and
-    the errors of each node are scaled to the mean size of the training errors, s_i =
-    mean_j |E_0j|_1 / |E_i|_1, or 1 where that exceeds 1,000.
+    set to E_0 after each iteration. Without one, entries are clipped to [-1, 1] after
+    each iteration, and node i has the scale s_i = mean_j |E_0j|_1 / |E_i|_1, or 1 where
+    that exceeds 1,000.
 
     Args:
         adjacency: A, a linear map; D^-1/2 W D^-1/2 in the source.
@@ -66,25 +66,26 @@ def correct(
         checks.positive("scale", scale)
     weight = jnp.asarray(alpha, errors.dtype)
     num_iterations = checks.count("num_iterations", num_iterations, 0)
+    if scale is None:
+        end = _propagate_clipped(adjacency, errors, weight, num_iterations, (-1, 1))
+        return probabilities + _factors(errors, end, train) * end
+    marked = jnp.concatenate([errors, train.astype(errors.dtype)], axis=1)
 
-    def clipped(new, _, start):
-        return jnp.clip(weight * new + (1 - weight) * start, -1, 1)
+    def hop(new, _, start):
+        is_train = start[:, -1:] > 0  # rows may come in another order than the nodes
+        return jnp.where(is_train, start, weight * new + (1 - weight) * start)
 
-    def fixed(new, _, start):
-        is_known = start[:, -1:] > 0  # rows may come in another order than the nodes
-        return jnp.where(is_known, start, weight * new + (1 - weight) * start)
+    end = sparse.propagate(adjacency, hop, marked, num_iterations)[:, :-1]
+    return probabilities + jnp.asarray(scale, errors.dtype) * end
 
-    if scale is not None:
-        marked = jnp.concatenate([errors, train.astype(errors.dtype)], axis=1)
-        spread = sparse.propagate(adjacency, fixed, marked, num_iterations)[:, :-1]
-        return probabilities + jnp.asarray(scale, errors.dtype) * spread
-    spread = sparse.propagate(adjacency, clipped, errors, num_iterations)
+
+def _factors(errors, end, train):
+    """Return the factor of each node, which gives its errors the mean size."""
     num_train = jnp.sum(train).astype(errors.dtype)
-    typical = jnp.sum(jnp.abs(errors)) / jnp.maximum(1, num_train)
-    sizes = jnp.sum(jnp.abs(spread), axis=1, keepdims=True)
-    factors = typical / jnp.where(sizes > 0, sizes, 1)
-    is_usable = (sizes > 0) & (factors <= _MAX_SCALE)
-    return probabilities + jnp.where(is_usable, factors, 1) * spread
+    mean = jnp.sum(jnp.abs(errors)) / jnp.maximum(1, num_train)
+    sizes = jnp.sum(jnp.abs(end), axis=1, keepdims=True)
+    factors = mean / jnp.where(sizes > 0, sizes, 1)
+    return jnp.where((sizes > 0) & (factors <= _MAX_SCALE), factors, 1)
 
 
 def smooth(
@@ -116,16 +117,21 @@ def smooth(
     start = jnp.where(known, targets, probabilities)
     label.check_alpha(alpha)
     weight = jnp.asarray(alpha, start.dtype)
+    num_iterations = checks.count("num_iterations", num_iterations, 0)
+    return _propagate_clipped(adjacency, start, weight, num_iterations, (0, 1))
+
+
+def _propagate_clipped(adjacency, start, weight, num_iterations, ends):
+    """Repeat F <- clip(α A F + (1 - α) F_0)."""
 
     def hop(new, _, start):
-        return jnp.clip(weight * new + (1 - weight) * start, 0, 1)
+        return jnp.clip(weight * new + (1 - weight) * start, *ends)
 
-    num_iterations = checks.count("num_iterations", num_iterations, 0)
     return sparse.propagate(adjacency, hop, start, num_iterations)
 
 
 def _validate(probabilities, targets, train_mask):
-    """Return both as arrays of one type and shape, and the known entries of targets."""
+    """Return both as arrays of one type and shape, and the entries that count."""
     probabilities = arrays.floating("probabilities", probabilities)
     targets = arrays.floating("targets", targets).astype(probabilities.dtype)
     if probabilities.ndim != 2 or probabilities.shape != targets.shape:

@@ -47,8 +47,8 @@ class WideKernel(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
-class KnownColumns:
-    """V -> Θ V for V that is zero outside of some nodes, whose columns are known."""
+class SomeColumns:
+    """V -> Θ V for V that is zero outside of some nodes, from their columns of Θ."""
 
     columns: Float[Array, "n l"]  # Θ[:, X]
     index: Int[Array, " l"]  # X
@@ -275,7 +275,7 @@ def _by_blocks(
     for depth in sorted(set(settings.depths)):
         columns = local.gcn(adjacency, x, every, index, network(settings, depth)).ntk
         step_size = _safe_step(jnp.asarray(columns[index]), train)
-        flow = KnownColumns(jnp.asarray(columns), jnp.asarray(index))
+        flow = SomeColumns(jnp.asarray(columns), jnp.asarray(index))
         yield depth, WideKernel(flow, step_size)
 
 

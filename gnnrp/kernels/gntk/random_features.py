@@ -27,6 +27,7 @@ Source: random features of arc-cosine kernels and products of features, Zandieh 
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -81,7 +82,9 @@ def initialize(x: Float[Array, "n d"]) -> Features:
     return Features((Block(x, 1.0, 0.0),))
 
 
-def dense(features: Features, *, bias_std: Scalar = 0.0, trained: bool = True):
+def dense(
+    features: Features, *, bias_std: Scalar = 0.0, trained: bool = True
+) -> Features:
     """Apply a dense layer: K <- K + β^2, N <- N + τ K, as ``gntk.dense``."""
     first = features.blocks[0].columns
     networks.check_bias(bias_std, first.dtype)
@@ -317,7 +320,9 @@ def standard_errors(
     return Kernels(*estimates)
 
 
-def _sides(features: Features, rows: Any, columns: Any):
+def _sides(
+    features: Features, rows: Any, columns: Any
+) -> Iterator[tuple[Block, Array, Array]]:
     """Yield each block with its rows I and J."""
     for block in features.blocks:
         one = block.columns if rows is None else block.columns[rows]
