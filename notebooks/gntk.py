@@ -26,7 +26,7 @@ from gnnrp import datasets, graph, metrics, plotting, sparse
 from gnnrp.kernels import alignment, gntk
 from gnnrp.propagation import exact, similarity
 from gnnrp.studies import gntk as gntk_study
-from gnnrp.studies import tables
+from gnnrp.studies import gntk_kernels, tables
 
 # %% [markdown]
 # For real data, replace `"sbm"` by the name of a set, such as `"cora"`, and give
@@ -36,7 +36,7 @@ from gnnrp.studies import tables
 # %%
 data = datasets.load("sbm")  # datasets.load("cora", "path/to/files")
 matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
-inputs = gntk_study.inputs(data)  # X X^T
+inputs = gntk_kernels.inputs(data)  # X X^T
 
 # %% [markdown]
 # ## Four steps make a network

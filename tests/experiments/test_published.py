@@ -104,7 +104,7 @@ def test_figures_of_the_published_random_split_are_reached_to_two_digits(
     found = record(name)
     assert round(found["test_mean"], 2) == test == found["published"]["test"]
     assert [split["best_step"] for split in found["splits"]] == [
-        pytest.approx(step, abs=step // 100)
+        pytest.approx(step, abs=max(1, step // 100))  # ties of validation scores
     ]
 
 
