@@ -94,6 +94,40 @@ def choice(record: dict[str, Any]) -> Figure:
     return figure
 
 
+def own_graph(record: dict[str, Any]) -> Figure:
+    """Draw the validation score after each step, and the held-out confusion matrix.
+
+    Args:
+        record: see ``estimator.tables.run``.
+    """
+    figure = Figure(figsize=(8.4, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    curve = 100 * np.array(record["val_curve"])
+    left.plot(np.arange(1, len(curve) + 1), curve, color="C0")
+    step = int(np.argmax(curve))
+    left.plot(step + 1, curve[step], "o", color="C0")
+    left.set(
+        xlabel="step t",
+        ylabel=f"validation {_METRIC[record['metric']]}",
+        title=record["similarity"],
+    )
+    if len(curve) > 100:
+        left.set_xscale("log")
+    counts = np.array(record["heldout"]["confusion"])
+    names = list(record["classes"])
+    right.imshow(
+        counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues"
+    )
+    for i, j in itertools.product(range(len(names)), repeat=2):
+        dark = counts[i, j] > counts[i].sum() / 2
+        color = "white" if dark else "black"
+        right.text(j, i, counts[i, j], ha="center", va="center", color=color)
+    right.set_xticks(range(len(names)), names, rotation=45, ha="right")
+    right.set_yticks(range(len(names)), names)
+    right.set(xlabel="prediction", ylabel="label", title="held-out labels")
+    return figure
+
+
 def depths(record: dict[str, Any]) -> Figure:
     """Draw scores and alignments of wide networks against their depth.
 

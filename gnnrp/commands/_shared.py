@@ -52,7 +52,17 @@ def values_from_flags(command: Any, settings: Any) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DatasetFlags:
+class CommonFlags:
+    """Flags of the commands that compute."""
+
+    quiet: bool = False
+    """Show no progress."""
+    debug: bool = False
+    """Show the traceback of an error."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatasetFlags(CommonFlags):
     """Flags of the commands that load a dataset."""
 
     dataset: str = "sbm"
@@ -72,10 +82,6 @@ class DatasetFlags:
     """Splits of Computers, Photo, CS and Physics: the paper's, or ten at random."""
     seed: int = 0
     """Seed of random splits and of the generated graph."""
-    quiet: bool = False
-    """Show no progress."""
-    debug: bool = False
-    """Show the traceback of an error."""
 
     def check_dataset(self) -> None:
         """Refuse an unknown dataset, and --data-dir for the generated one."""
@@ -117,11 +123,9 @@ class DatasetFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunFlags(DatasetFlags):
-    """Flags of the commands that run on a dataset."""
+class ResultFlags(CommonFlags):
+    """Flags of the commands that print results and draw a figure."""
 
-    split: Annotated[int | None, setting(int, "(default: all)")] = None
-    """Index of a single split to run, from 0."""
     json: bool = False
     """Print one JSON object, and nothing else, on standard output."""
     plot: Path | None = None
@@ -154,19 +158,15 @@ class RunFlags(DatasetFlags):
         """Return the options of a run."""
         return Options(max_bytes=self.max_bytes(), progress=progress)
 
-    def load_dataset(self) -> Any:
-        """Load the dataset, and select --split."""
-        from gnnrp import datasets
-
-        dataset = super().load_dataset()
-        split = self.split
-        return dataset if split is None else datasets.select_split(dataset, split)
+    def title(self) -> str:
+        """Return the name of the figure, without its suffix."""
+        return type(self).__name__.lower()
 
     def figure_path(self) -> Path | None:
         """Return the path of the figure, checked before anything is computed."""
         if self.plot is None and self.json:
             return None
-        path = self.plot or Path(f"{type(self).__name__.lower()}-{self.dataset}.png")
+        path = self.plot or Path(f"{self.title()}.png")
         try:
             if path.is_symlink():
                 path = Path(os.path.realpath(path))
@@ -193,6 +193,26 @@ class RunFlags(DatasetFlags):
             atomic_files.write(target, plotting.png(figure()))
             if not self.json:
                 streams.show(f"\nFigure: {target}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunFlags(ResultFlags, DatasetFlags):
+    """Flags of the commands that run on a dataset."""
+
+    split: Annotated[int | None, setting(int, "(default: all)")] = None
+    """Index of a single split to run, from 0."""
+
+    def title(self) -> str:
+        """Return the name of the figure, without its suffix."""
+        return f"{super().title()}-{self.dataset}"
+
+    def load_dataset(self) -> Any:
+        """Load the dataset, and select --split."""
+        from gnnrp import datasets
+
+        dataset = super().load_dataset()
+        split = self.split
+        return dataset if split is None else datasets.select_split(dataset, split)
 
 
 def check_device() -> None:

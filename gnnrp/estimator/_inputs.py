@@ -18,6 +18,7 @@ from gnnrp.propagation.sizes import Sizes
 from gnnrp.runtime import checks, memory
 from gnnrp.studies import rp as rp_study
 from gnnrp.studies import similarities
+from gnnrp.studies.candidates import Similarities, Task
 from gnnrp.studies.settings import RPSettings
 from gnnrp.types import LinearMap, MetricFn, Split
 
@@ -44,10 +45,32 @@ class Inputs(NamedTuple):
     metric: MetricFn
     settings: RPSettings
     class_weights: Float[np.ndarray, " c"] | None = None  # at most 1
+    maps: Similarities | None = None  # of an automatic choice
+
+    def task(self) -> Task:
+        """Return the inputs of an automatic choice."""
+        return Task(
+            self.adjacency,
+            self.matrix,
+            self.features,
+            self.targets,
+            self.train[None],
+            self.val[None],
+            self.metric,
+        )
 
     def split(self) -> Split:
         """Return training and validation nodes as a split without test nodes."""
         return Split(self.train, self.val, np.zeros_like(self.val))
+
+    def on(
+        self,
+        train: Bool[np.ndarray, " n"],
+        val: Bool[np.ndarray, " n"] | None = None,
+    ) -> "Inputs":
+        """Return inputs with other training and validation nodes of these classes."""
+        val = np.zeros_like(train) if val is None else val
+        return self._replace(train=train, val=val, used=train | val)
 
     def weigh(self) -> "Inputs":
         """Return inputs whose residuals are weighted by class, in S and the targets."""
@@ -159,7 +182,7 @@ def validate(
     if val.any() and not (val & in_class).any():
         msg = f"no node of val_mask is of a training class ({_join(classes)})"
         raise ValueError(msg)
-    return Inputs(
+    inputs = Inputs(
         similarity=flow,
         adjacency=adjacency,
         matrix=matrix,
@@ -175,6 +198,7 @@ def validate(
         metric=_scores.metric_fn(metric, len(classes)),
         settings=settings,
     )
+    return inputs._replace(maps=Similarities(inputs.task())) if auto else inputs
 
 
 def set_class_weights(inputs: Inputs, given: Any) -> Inputs:

@@ -10,7 +10,7 @@ from gnnrp import metrics, propagation
 from gnnrp.estimator._inputs import SELECTED, Inputs
 from gnnrp.propagation import Steps, sweep
 from gnnrp.studies import choice as auto
-from gnnrp.studies.candidates import Candidate, Similarities, Task
+from gnnrp.studies.candidates import Candidate
 from gnnrp.types import LinearMap
 
 NUM_STEPS = 100  # of the grid, as in the paper's search
@@ -24,7 +24,8 @@ class Choice(NamedTuple):
     best_step: int
     val: float
     similarity: str
-    trials: list[dict[str, Any]] | None = None  # of an automatic choice
+    candidate: Candidate | None = None  # of an automatic choice, as are the next two
+    trials: list[dict[str, Any]] | None = None
     skipped: dict[str, str] | None = None  # candidate -> reason
 
 
@@ -65,36 +66,41 @@ def _fit_auto(
 ) -> tuple[Choice, propagation.Trajectory]:
     """Choose the similarity too."""
     part = inputs if inputs.val.any() else _hold_out(inputs, params)
-    task = Task(
-        inputs.adjacency,
-        inputs.matrix,
-        inputs.features,
-        inputs.targets,
-        part.train[None],
-        part.val[None],
-        inputs.metric,
-    )
-    found = auto.choose(task, seconds=float(params["search_seconds"]))
+    assert inputs.maps is not None
+    seconds = float(params["search_seconds"])
+    found = auto.choose(part.task(), seconds=seconds, maps=inputs.maps)
     trial = found.trials[found.chosen[0]]
-    settings = trial.candidate.parts[-1]
-    step_size, num_steps = trial.step_size, settings.num_steps
-    chosen = inputs._replace(settings=settings)
-    flow = Similarities(task).build(trial.candidate)
-    if part is not inputs:  # more training nodes have a larger λ_max; η t stays
-        step_size = auto.step_size_along(flow, inputs.train[None])
-        time = float(trial.best_step[0]) * trial.step_size
-        num_steps = max(1, round(time / step_size))
-    trajectory = _run_along(chosen, flow, step_size, num_steps)
     choice = Choice(
-        settings.power,
-        step_size,
-        int(trajectory.best_step),
+        trial.candidate.parts[-1].power,
+        trial.step_size,
+        int(trial.best_step[0]),
         float(trial.val[0]) if inputs.val.any() else float("nan"),
         str(trial.candidate),
+        trial.candidate,
         found.as_dict()["trials"],
         found.skipped,
     )
-    return choice, trajectory
+    if part is not inputs:
+        return refit(inputs, choice)
+    settings = trial.candidate.parts[-1]
+    chosen = inputs._replace(settings=settings)
+    flow = inputs.maps.build(trial.candidate)
+    trajectory = _run_along(chosen, flow, trial.step_size, settings.num_steps)
+    return choice._replace(best_step=int(trajectory.best_step)), trajectory
+
+
+def refit(inputs: Inputs, choice: Choice) -> tuple[Choice, propagation.Trajectory]:
+    """Run RP on other inputs with a chosen similarity, up to the chosen time η t."""
+    if choice.candidate is None:
+        return choice, _run(inputs, choice, choice.best_step)
+    assert inputs.maps is not None
+    flow = inputs.maps.build(choice.candidate)
+    # More training nodes have a larger λ_max, so η becomes smaller.
+    step_size = auto.step_size_along(flow, inputs.train[None])
+    num_steps = max(1, round(choice.best_step * choice.step_size / step_size))
+    chosen = inputs._replace(settings=choice.candidate.parts[-1])
+    trajectory = _run_along(chosen, flow, step_size, num_steps)
+    return choice._replace(step_size=step_size, best_step=num_steps), trajectory
 
 
 def _hold_out(inputs: Inputs, params: dict[str, Any]) -> Inputs:

@@ -84,6 +84,7 @@ class ResidualPropagation(Parameters):
         best_step_: of the fit.
         val_score_: score of the selected setting on validation nodes of ``classes_``,
             or None; unreached nodes count as the first class.
+        val_curve_: (t,) score on the nodes of ``val_mask`` after each step, or None.
         report_: solver and divergence; see ``propagation.Report``.
         n_features_in_: with a kernel.
 
@@ -198,12 +199,85 @@ class ResidualPropagation(Parameters):
         with presets.precision(settings.precision):
             inputs = _inputs.validate(data, initial, settings, self.metric, auto=auto)
             inputs = _inputs.set_class_weights(inputs, self.class_weight)
-            choice, trajectory = _selection.fit(inputs, params)
-        self._set_results(inputs, choice, trajectory)
-        for remark in trajectory.report.warnings.values():
+            remarks = self._fit(inputs)
+        for remark in remarks:
             warnings.warn(remark, UserWarning, stacklevel=2)
         self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
+
+    def _fit(self, inputs: Inputs) -> list[str]:
+        """Choose, run and set the fitted attributes; return what to warn of."""
+        params = self.get_params()
+        choice, trajectory = _selection.fit(inputs, params)
+        self._set_results(inputs, choice, trajectory)
+        self._fit_params, self._choice = params, choice
+        return list(trajectory.report.warnings.values())
+
+    def refit(
+        self,
+        graph: Any,
+        labels: Any = None,
+        train_mask: Any = None,
+        features: Any = None,
+        *,
+        weights: Any = None,
+        duplicates: str | None = None,
+        signed: bool = False,
+    ) -> "ResidualPropagation":
+        """Run RP again as ``fit`` chose, without choosing anew.
+
+        For nodes, edges and labels that arrive later, and to train on the validation
+        nodes too. The similarity and the time η t stay those of ``fit``, and no node is
+        held out. The parameters are those that ``fit`` had.
+
+        Args:
+            graph: see ``fit``, as for the other arguments.
+            labels: (n,).
+            train_mask: boolean (n,), or node ids; by default all labeled nodes.
+            features: (n, d).
+            weights: of the edges.
+            duplicates: how weights of repeated edges combine.
+            signed: allow negative weights.
+
+        Raises:
+            NotFittedError: before ``fit``.
+            ValueError: see ``fit``; or features of another number of columns.
+            TypeError: an object of another type.
+        """
+        self._check_fitted()
+        params, auto = self._fit_params, self._choice.candidate is not None
+        data = formats.replace_arrays(
+            formats.read(graph, weights)._replace(val_mask=None),
+            labels=labels,
+            train_mask=train_mask,
+            features=features,
+            weights=weights,
+            duplicates=duplicates,
+            signed=signed or None,
+        )
+        settings = _inputs.parse_settings(params)
+        with presets.precision(settings.precision):
+            inputs = _inputs.validate(data, None, settings, params["metric"], auto=auto)
+            self._check_num_features(inputs)
+            inputs = _inputs.set_class_weights(inputs, params["class_weight"])
+            self._refit(inputs)
+        self._warn_of_unreached(np.arange(len(inputs.codes)))
+        return self
+
+    def _refit(self, inputs: Inputs) -> None:
+        """Run as ``fit`` chose, and set the fitted attributes."""
+        choice, trajectory = _selection.refit(inputs, self._choice)
+        self._set_results(inputs, choice, trajectory)
+
+    def _check_num_features(self, inputs: Inputs) -> None:
+        """Refuse features that differ in number from those of ``fit``."""
+        expected = getattr(self, "n_features_in_", None)
+        if inputs.num_features != expected:
+            msg = (
+                f"features must have {expected or 'no'} columns, as in fit, got "
+                f"{inputs.num_features or 'none'}"
+            )
+            raise ValueError(msg)
 
     def _check_free(self, initial: Any) -> None:
         """Refuse parameters that an automatic choice sets itself."""
@@ -289,7 +363,7 @@ class ResidualPropagation(Parameters):
             raise ValueError(msg)
         if growth and choice.best_step >= growth.step:
             msg = f"the residual grows from step {growth.step} on: {growth.explanation}"
-            warnings.warn(msg, UserWarning, stacklevel=3)
+            warnings.warn(msg, UserWarning, stacklevel=4)
         start = inputs.start()
         start = np.zeros_like(scores) if start is None else start
         counts = np.bincount(inputs.codes[inputs.train], minlength=len(inputs.classes))
@@ -303,6 +377,8 @@ class ResidualPropagation(Parameters):
         self.similarity_, self.trials_ = choice.similarity, choice.trials
         self.skipped_ = choice.skipped
         self.val_score_ = None if np.isnan(choice.val) else choice.val
+        has_val = inputs.val.any()
+        self.val_curve_ = np.ravel(trajectory.val) if has_val else None
         self.report_ = trajectory.report
         self._codes, self._used = inputs.codes, inputs.used
         # Later calls of set_params do not change the fit.

@@ -107,7 +107,13 @@ class _Result(NamedTuple):
     predictions: Float[np.ndarray, "s n c"]
 
 
-def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choice:
+def choose(
+    task: Task,
+    *,
+    seconds: float,
+    options: Options = Options(),
+    maps: Similarities | None = None,
+) -> Choice:
     """Try the menu until the time is over, and return the best of each split.
 
     The first candidate is always tried. Candidates whose dense kernel does not fit in
@@ -123,6 +129,7 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
         task: graph, features, targets and splits.
         seconds: time after which no other candidate is started.
         options: memory limit and progress.
+        maps: similarities of the same graph and features, whose distances are shared.
 
     Raises:
         ValueError: a time that is not positive, a split without validation nodes, or a
@@ -133,7 +140,7 @@ def choose(task: Task, *, seconds: float, options: Options = Options()) -> Choic
     if len(empty):
         msg = f"a choice needs validation nodes, and split {empty[0]} has none"
         raise ValueError(msg)
-    maps = Similarities(task, options.max_bytes)
+    maps = maps or Similarities(task, options.max_bytes)
     best = _Best(task)
     count = num_searched(task)
     trials, skipped = _search(task, maps, best, seconds, options)

@@ -12,7 +12,7 @@ LAYERS = (
     "sparse",
     "graph",
     "propagation kernels models datasets metrics plotting",  # do not know each other
-    "distributed studies",
+    "distributed studies tables",
     "estimator",
     "commands cli",
 )

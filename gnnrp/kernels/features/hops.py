@@ -24,7 +24,7 @@ NORMALIZATIONS = ("row", "symmetric")
 SCALINGS = ("standard", "cosine", "none")
 
 _DENSE_SPEED = 500  # operations of a dense product in the time of a sparse one
-_BLOCK = 256  # columns of a sparse product
+_BLOCK = 256  # rows or columns of a product
 _ROUND_OFF = 1e-12  # spread of a constant column after some hops, over its size
 
 
@@ -165,17 +165,49 @@ def hop_distances(
     P = scipy.sparse.csr_array(_propagation(adjacency, settings), dtype=x.dtype)
     is_wide = num_nodes * x.shape[1] > _DENSE_SPEED * P.nnz
     if settings.scaling == "cosine" and is_wide:
-        gram = _cosine_gram(x, P, settings.num_hops)
-    else:
-        z = hop_features(features, adjacency, settings, max_bytes=max_bytes)
-        gram = _gram(z, settings)
+        return _from_gram(_cosine_gram(x, P, settings.num_hops))
+    z: Any = hop_features(features, adjacency, settings, max_bytes=max_bytes)
+    if scipy.sparse.issparse(z) and settings.num_hops == 0:
+        return _from_gram(_products(z))
+    return _between_rows(z.toarray() if scipy.sparse.issparse(z) else z)
+
+
+def _from_gram(gram: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """Return |z_i - z_j|^2 from z_i . z_j, in place."""
     squares = gram.diagonal().copy()
-    gram *= -2
-    gram += squares[:, None]
-    gram += squares[None, :]
-    np.maximum(gram, 0, out=gram)
+    for start in range(0, len(gram), _BLOCK):  # rows that stay in the cache
+        _to_distances(gram[start : start + _BLOCK], squares[start:], squares)
     np.fill_diagonal(gram, 0)
     return gram
+
+
+def _between_rows(z: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
+    """Return |z_i - z_j|^2, half of it computed and half of it copied."""
+    z = z - z.mean(axis=0)  # fewer digits cancel
+    squares = np.sum(z * z, axis=1)
+    result = np.empty((len(z), len(z)), z.dtype)
+    for start in range(0, len(z), _BLOCK):
+        end = start + _BLOCK
+        block = z[start:end] @ z[:end].T
+        _to_distances(block, squares[start:], squares[:end])
+        corner = block[:, start:]
+        corner[:] = np.minimum(corner, corner.T)  # symmetric without rounding
+        result[start:end, :end] = block
+        result[:start, start:end] = block[:, :start].T
+    np.fill_diagonal(result, 0)
+    return result
+
+
+def _to_distances(
+    block: Float[np.ndarray, "b q"],
+    of_rows: Float[np.ndarray, " r"],
+    of_columns: Float[np.ndarray, " q"],
+) -> None:
+    """Turn products into |z_i|^2 + |z_j|^2 - 2 z_i . z_j, at least 0, in place."""
+    block *= -2
+    block += of_rows[: len(block), None]
+    block += of_columns[None, :]
+    np.maximum(block, 0, out=block)
 
 
 def distance_bytes(num_nodes: int, *, itemsize: int) -> int:
@@ -214,15 +246,6 @@ def _propagation(
         normalization=settings.normalization,
         self_loops=settings.self_loops,
     )
-
-
-def _gram(z: Any, settings: HopSettings) -> Float[np.ndarray, "n n"]:
-    """Return Z Z^T of rows without their mean, so that fewer digits cancel."""
-    if scipy.sparse.issparse(z) and settings.num_hops == 0:
-        return _products(z)
-    z = z.toarray() if scipy.sparse.issparse(z) else z
-    z = z - z.mean(axis=0)
-    return z @ z.T
 
 
 def _cosine_gram(

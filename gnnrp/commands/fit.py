@@ -1,0 +1,151 @@
+"""`gnnrp fit`: classify the nodes of a graph in tables."""
+
+import csv
+import dataclasses
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gnnrp.commands._shared import ResultFlags, check_device, flags_of
+from gnnrp.commands._shared import values_from_flags as values
+from gnnrp.runtime import atomic_files, checks, streams
+from gnnrp.runtime.progress import Bar
+from gnnrp.tables.settings import TableSettings
+
+if TYPE_CHECKING:
+    from gnnrp.estimator.tables import Result
+    from gnnrp.tables.graph_tables import GraphTables
+
+_REQUIRED = ("edges", "labels")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
+    """Classify the nodes of your own graph.
+
+    Reads tables of edges, labels and perhaps features: CSV or TSV (also gzipped),
+    Parquet or GraphML. Chooses a similarity by validation, scores a held-out share of
+    the labels, and predicts the class of each node with all labels.
+    """
+
+    edges: Path | None = None
+    """Table of edges: source, target, and a column named weight if there is one."""
+    labels: Path | None = None
+    """Table of labels: node and label. Unlabeled nodes may be left out."""
+    features: Path | None = None
+    """Table of features: node, and numbers or categories."""
+    out: Path = Path("predictions.csv")
+    """File of the predictions, one line for each node."""
+    example: Path | None = None
+    """Write example tables to this folder, and stop."""
+    header: bool = True
+    """Whether the first line of a CSV or TSV file names the columns."""
+    encoding: str = "utf-8"
+    """Encoding of CSV and TSV files."""
+    holdout: float = 0.2
+    """Share of the labels of each class that is held out to test the predictions."""
+    search_seconds: float = 30.0
+    """Time after which no other similarity is tried."""
+    metric: Literal["accuracy", "roc_auc"] = "accuracy"
+    """Metric of the choice."""
+    seed: int = 0
+    """Seed of the held-out labels."""
+
+    def run(self) -> None:
+        """Read the tables, fit, write the predictions, and print a report."""
+        if self.example is not None:
+            self._write_example(self.example)
+            return
+        checks.at_least("seed", self.seed, 0)
+        checks.positive("search_seconds", self.search_seconds)
+        target = self.figure_path()
+        atomic_files.try_folder(self.out.parent)
+        check_device()
+        tables = self._read()
+        from gnnrp import plotting
+        from gnnrp.estimator import ResidualPropagation
+        from gnnrp.estimator import tables as own_tables
+        from gnnrp.studies import records
+
+        model = ResidualPropagation(
+            similarity="auto",
+            search_seconds=self.search_seconds,
+            metric=self.metric,
+            seed=self.seed,
+        )
+        with Bar(quiet=self.quiet):
+            result = own_tables.run(
+                tables,
+                model,
+                holdout=self.holdout,
+                seed=self.seed,
+                duplicates=None if self.duplicates == "error" else self.duplicates,
+                signed=self.signed,
+            )
+        record = result.record | {
+            "out": str(self.out),
+            "command": records.command(),
+        }
+        atomic_files.write(self.out, _csv(result))
+        self.show(
+            record,
+            own_tables.report,
+            target,
+            lambda: plotting.own_graph(record),
+        )
+
+    def _read(self) -> "GraphTables":
+        from gnnrp.tables import files, graph_tables
+
+        paths = {name: getattr(self, name) for name in (*_REQUIRED, "features")}
+        for name in _REQUIRED:
+            if paths[name] is None:
+                msg = (
+                    f"--{name} is missing: pass the table of {name}, or write example "
+                    "tables by --example FOLDER"
+                )
+                raise ValueError(msg)
+        tables = {
+            name: files.read(
+                path,
+                "edges" if name == "edges" else "nodes",
+                header=self.header,
+                encoding=self.encoding,
+                max_bytes=self.max_bytes(),
+            )
+            for name, path in paths.items()
+            if path is not None
+        }
+        settings = TableSettings(**values(self, TableSettings))
+        return graph_tables.make(**tables, settings=settings)
+
+    def _write_example(self, folder: Path) -> None:
+        from gnnrp.tables import example
+
+        atomic_files.try_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, rows in example.make().items():
+            path = folder / f"{name}.csv"
+            if path.exists():
+                msg = f"{path} exists; choose another folder for the example"
+                raise ValueError(msg)
+            atomic_files.write(path, _lines(rows))
+            paths.append(f"--{name} {path}")
+        streams.show(f"gnnrp fit {' '.join(paths)}")
+
+
+def _csv(result: "Result") -> bytes:
+    """Return the predictions as CSV, probabilities with four digits."""
+    columns = [
+        [f"{value:.4f}" for value in values] if values.dtype.kind == "f" else values
+        for values in result.predictions.values()
+    ]
+    return _lines([tuple(result.predictions), *zip(*columns, strict=True)])
+
+
+def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue().encode()

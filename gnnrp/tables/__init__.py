@@ -1,0 +1,1 @@
+"""Graphs in tables of edges, labels and features."""

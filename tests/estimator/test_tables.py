@@ -1,0 +1,137 @@
+"""Fits to tables: held-out labels are scored once, and all labels predict."""
+
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from gnnrp import ResidualPropagation
+from gnnrp.estimator import tables as own_tables
+from gnnrp.estimator._selection import held_out
+from gnnrp.tables import feature_columns, graph_tables
+
+N = 60
+
+
+def example(seed=0, *, labeled=30, with_features=True):
+    """Return a graph of two noisy communities with ids."""
+    rng = np.random.default_rng(seed)
+    group = np.arange(N) % 2
+    edges = [
+        (i, j)
+        for i in range(N)
+        for j in range(i)
+        if rng.random() < (0.2 if group[i] == group[j] else 0.03)
+    ]
+    codes = np.full(N, -1)
+    chosen = rng.choice(N, labeled, replace=False)
+    codes[chosen] = group[chosen]
+    matrix = (rng.normal(size=(N, 2)) + group[:, None]).astype(np.float32)
+    features = feature_columns.Features(matrix, ("x", "y"), 0, ())
+    return graph_tables.GraphTables(
+        np.array([f"n{i}" for i in range(N)]),
+        np.array(edges).T,
+        None,
+        codes,
+        np.array(["even", "odd"]),
+        features if with_features else None,
+        {"self-loops": 0},
+    )
+
+
+def auto():
+    return ResidualPropagation(similarity="auto", search_seconds=60)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return own_tables.run(example(), auto())
+
+
+def test_predictions_have_a_row_for_each_node(result):
+    columns = result.predictions
+    assert list(columns) == [
+        *("id", "prediction", "given", "margin", "reached", "p(even)", "p(odd)")
+    ]
+    assert all(len(values) == N for values in columns.values())
+    probabilities = np.stack([columns["p(even)"], columns["p(odd)"]], axis=1)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
+    largest = np.array(["even", "odd"])[probabilities.argmax(axis=1)]
+    np.testing.assert_array_equal(columns["prediction"], largest)
+    np.testing.assert_allclose(
+        columns["margin"], np.abs(np.diff(probabilities, axis=1))[:, 0], rtol=1e-6
+    )
+    given = np.array(["even", "odd", ""])[example().codes]
+    np.testing.assert_array_equal(columns["given"], given)
+
+
+def test_most_nodes_are_classified_as_they_are(result):
+    group = np.array(["even", "odd"])[np.arange(N) % 2]
+    assert np.mean(result.predictions["prediction"] == group) > 0.8
+
+
+@pytest.mark.filterwarnings("ignore:no label reaches")
+def test_the_choice_does_not_see_held_out_labels_and_the_test_sees_all_others():
+    tables = example()
+    here = own_tables.run(tables, auto()).record
+    known = tables.codes >= 0
+    test = held_out(tables.codes, known, fraction=0.2, seed=0)
+    val = held_out(tables.codes, known & ~test, fraction=0.2, seed=1)
+    features = tables.features.matrix
+    hidden = np.where(test, -1, tables.codes)
+    model = auto().fit(tables.edges, hidden, ~test & known & ~val, features, val)
+    assert model.similarity_ == here["similarity"]
+    assert model.val_score_ == here["val_score"]
+    model.refit(tables.edges, hidden, features=features)
+    accuracy = np.mean(model.labels_[test] == tables.codes[test])
+    assert accuracy == pytest.approx(here["heldout"]["accuracy"])
+
+
+def test_scores_of_held_out_nodes_are_those_of_scikit_learn(result):
+    heldout = result.record["heldout"]
+    matrix = np.array(heldout["confusion"])
+    labels, predictions = (
+        np.repeat(index.ravel(), matrix.ravel()) for index in np.indices(matrix.shape)
+    )
+    assert len(labels) == heldout["nodes"]
+    for name, value in (
+        ("accuracy", sklearn.metrics.accuracy_score(labels, predictions)),
+        (
+            "balanced_accuracy",
+            sklearn.metrics.balanced_accuracy_score(labels, predictions),
+        ),
+        ("macro_f1", sklearn.metrics.f1_score(labels, predictions, average="macro")),
+    ):
+        assert heldout[name] == pytest.approx(value, abs=1e-12)
+
+
+def test_without_features_powers_of_the_adjacency_are_tried():
+    found = own_tables.run(example(with_features=False), auto()).record
+    assert [trial["name"] for trial in found["trials"]] == ["A", "A^2", "A^4", "A^8"]
+    assert found["features"] == []
+
+
+def test_the_report_states_scores_classes_and_what_was_not_used(result):
+    record = result.record | {"out": "p.csv", "dropped": {"self-loops": 3}}
+    record |= {"warnings": ["a remark"], "unreached": 2}
+    text = own_tables.report(record)
+    for part in (
+        "60 nodes",
+        "30 labels",
+        "3 self-loops",
+        "6 held-out labels",
+        "note: a remark",
+        "note: no label reaches 2 nodes",
+        "Predictions: p.csv",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("holdout", [-0.1, 1.5, float("nan")])
+def test_a_share_outside_of_zero_to_one_is_refused(holdout):
+    with pytest.raises(ValueError, match="holdout must"):
+        own_tables.run(example(), auto(), holdout=holdout)
+
+
+def test_too_few_labels_to_hold_out_are_refused():
+    with pytest.raises(ValueError, match="two training nodes"):
+        own_tables.run(example(labeled=2), auto())
