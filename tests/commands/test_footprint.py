@@ -36,6 +36,9 @@ COMMANDS = (
     f"rp --num-steps 5 --method iterate --folder {{out}}/rp {FIGURE}",
     f"gntk --depths 1 --num-steps 5 {FIGURE}",
     f"ntk --num-steps 4 --every 2 --num-graphs 2 --folder {{out}}/ntk {FIGURE}",
+    "fit --example {out}/tables --quiet",
+    "fit --edges {out}/tables/edges.csv --labels {out}/tables/labels.csv "
+    f"--search-seconds 1 --out {{out}}/predictions.csv {FIGURE}",
     "partition --parts 1 --folder {out}/parts --quiet",
     "rp --shards {out}/parts --num-steps 5 --folder {out}/shared --quiet",
 )

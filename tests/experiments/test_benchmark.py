@@ -7,7 +7,16 @@ from pathlib import Path
 import jax
 import pytest
 
-from experiments.benchmarks import gntk, harness, ntk, rp, scaling, speed_table, spmm
+from experiments.benchmarks import (
+    classifiers,
+    gntk,
+    harness,
+    ntk,
+    rp,
+    scaling,
+    speed_table,
+    spmm,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +66,26 @@ def test_products_rules_and_steps_are_measured_beside_a_floor(tmp_path):
     assert {"RP", "GCN training"} <= set(found["steps"]["milliseconds"])
     assert found["steps"]["megabytes"]["RP"] > 0
     assert found["steps"]["memory_ratio"] < 1
+
+
+def test_classifiers_are_scored_on_the_test_nodes(tmp_path):
+    config = classifiers.Config(customers=500, search_seconds=1, output=tmp_path)
+    found = classifiers.main(config)
+    record = json.loads((tmp_path / "benchmark_classifiers.json").read_text())
+    assert record == found
+    for name in ("customers", "sbm"):
+        rows = found[name]["classifiers"]
+        assert {"RP", "RP, chosen similarity", "label propagation"} <= set(rows)
+        assert all(
+            0 < row["test"] < 100 and row["seconds"] > 0 for row in rows.values()
+        )
+
+
+def test_customers_without_a_label_are_the_test_nodes():
+    problem = classifiers.customers(500)
+    masks = [problem.train, problem.val, problem.test]
+    assert (sum(mask.astype(int) for mask in masks) == 1).all()
+    assert [mask.sum() for mask in masks] == [12, 3, 485]
 
 
 def test_scaling_is_fitted(tmp_path):
