@@ -134,7 +134,7 @@ class RunFlags(DatasetFlags):
             help_behavior_hint="(default: of the device, container or machine)",
         ),
     ] = None
-    """Memory limit, such as `8GB`; a run that does not fit is refused."""
+    """Memory limit, such as `8GB` or `8e9`; a run that does not fit is refused."""
     compilation_cache: bool = True
     """Save compiled functions in the user cache, which makes the next run faster."""
 
