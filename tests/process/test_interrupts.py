@@ -16,6 +16,7 @@ import pytest
 
 from gnnrp.runtime import interrupts
 
+ROOT = Path(__file__).parents[2]
 INTERRUPTS = int(os.environ.get("GNNRP_INTERRUPTS", "10"))  # a hundred: ten minutes
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 KEPT = r"; saved step [\d,]+ in run/checkpoints; resume by --resume"
@@ -125,6 +126,24 @@ def test_a_signal_that_was_ignored_stays_ignored(tmp_path):
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
     assert len(json.loads(out)["datasets"]) == 24
+
+
+@pytest.mark.parametrize("number", WORDS)
+def test_a_signal_ends_a_table_of_the_paper_in_one_sentence(number, tmp_path):
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from experiments import runner
+from experiments.paper import table4_homophilic as table
+runner.main(table.Config, table.run, "table4_homophilic")
+"""
+    process = start(["--quick", "--output", "out"], tmp_path, code)
+    wait_for_handlers(process)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=120)
+    assert (process.returncode, out) == (128 + number, "")
+    assert errors == f"gnnrp: {WORDS[number]}\n"
+    assert not list(tmp_path.glob("out/*.json"))
 
 
 def test_ctrl_c_waits_for_the_end_of_the_outermost_block():
