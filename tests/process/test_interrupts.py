@@ -13,6 +13,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
+import run_records
 
 from gnnrp.runtime import interrupts
 
@@ -198,19 +199,10 @@ def wait_for_handlers(process):
 
 
 def comparable(out):
-    """Return the numbers of a record, or a text, without the seconds."""
-    return without_seconds(json.loads(out)) if out[:1] == "{" else without_seconds(out)
-
-
-def without_seconds(found):
-    if isinstance(found, str):
-        return re.sub(r"\d+\.\d s", "", found)
-    if isinstance(found, list):
-        return [without_seconds(each) for each in found]
-    if not isinstance(found, dict):
-        return found
-    changing = ("seconds", "peak_memory_bytes", "command", "commit")
-    return {k: without_seconds(v) for k, v in found.items() if not k.endswith(changing)}
+    """Return the results of a record, or a text without the seconds."""
+    if out[:1] == "{":
+        return run_records.results(json.loads(out))
+    return re.sub(r"\d+\.\d s", "", out)
 
 
 def check_stopped(process, number, out, errors, folder):
