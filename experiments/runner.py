@@ -14,7 +14,15 @@ import tyro
 from matplotlib.figure import Figure
 
 from gnnrp import datasets, plotting
-from gnnrp.runtime import atomic_files, checkpoints, checks, json_files, memory, streams
+from gnnrp.runtime import (
+    atomic_files,
+    checkpoints,
+    checks,
+    interrupts,
+    json_files,
+    memory,
+    streams,
+)
 from gnnrp.runtime.progress import Bar
 from gnnrp.studies import records
 
@@ -78,8 +86,10 @@ def main(
     """Read the flags, run with a progress bar, print and write the results.
 
     ``page`` makes a Markdown page that is written next to the record. ``shown`` makes
-    the printed text, by default the record itself.
+    the printed text, by default the record itself. Ctrl-C (130) and SIGTERM (143) end
+    the process with one sentence.
     """
+    interrupts.install()
     config = tyro.cli(kind)
     try:
         streams.prepare()

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import tyro
 
-from gnnrp.runtime import atomic_files, checks, json_files, safe_text, streams
+from gnnrp.runtime import (
+    atomic_files,
+    checks,
+    json_files,
+    process,
+    safe_text,
+    streams,
+)
 from gnnrp.runtime.options import Options
 
 
@@ -138,7 +145,7 @@ class ResultFlags(CommonFlags):
             help_behavior_hint="(default: of the device, container or machine)",
         ),
     ] = None
-    """Memory limit, such as `8GB`; a run that does not fit is refused."""
+    """Memory limit, such as `8GB` or `8e9`; a run that does not fit is refused."""
     compilation_cache: bool = True
     """Save compiled functions in the user cache, which makes the next run faster."""
 
@@ -178,15 +185,27 @@ class ResultFlags(CommonFlags):
             raise ValueError(msg)
         return path
 
+    def text(
+        self,
+        record: dict[str, Any],
+        table: Callable[[dict[str, Any]], str],
+        origin: dict[str, Any] | None = None,
+    ) -> str:
+        """Return a record as a table, or as JSON with the identity of the run."""
+        if not self.json:
+            return table(record)
+        return json_files.dumps(record | process.describe() | {"resumed_from": origin})
+
     def show(
         self,
         record: dict[str, Any],
         table: Callable[[dict[str, Any]], str],
         target: Path | None,
         figure: Callable[[], Any],
+        origin: dict[str, Any] | None = None,
     ) -> None:
         """Print the record of a run as a table or as JSON, and save its figure."""
-        streams.show(json_files.dumps(record) if self.json else table(record))
+        streams.show(self.text(record, table, origin))
         if target is not None:
             from gnnrp import plotting
 
@@ -255,8 +274,18 @@ class ResumableFlags(RunFlags):
         """Return the folder of checkpoints within --folder."""
         return self.folder and self.folder / "checkpoints"
 
-    def check_folder(self) -> None:
-        """Refuse a folder with an earlier run, unless --resume is set."""
+    def check_folder(
+        self, announce: Callable[[str], None] = streams.print_line
+    ) -> dict[str, Any] | None:
+        """Refuse a folder with an earlier run, unless --resume is set.
+
+        Returns:
+            Run id and step of the checkpoint from which the run resumes, or None.
+
+        Raises:
+            ValueError: a folder with a run, or a flag that needs --folder.
+            OSError: the folder cannot be written.
+        """
         folder = self.checkpoints()
         if self.folder is None or folder is None:
             if self.resume:
@@ -265,17 +294,22 @@ class ResumableFlags(RunFlags):
             if self.checkpoint_seconds != ResumableFlags.checkpoint_seconds:
                 msg = "--checkpoint-seconds needs --folder, the folder of checkpoints"
                 raise ValueError(msg)
-            return
+            return None
         from gnnrp.runtime import checkpoints
 
         checks.at_least("checkpoint_seconds", self.checkpoint_seconds, 0)
         atomic_files.try_folder(self.folder)
-        if not self.resume and checkpoints.has_run(folder):
+        origin = checkpoints.origin(folder)
+        if origin is not None and not self.resume:
             msg = (
                 f"{str(self.folder)!r} holds a run; resume it by --resume, or choose "
                 "another folder"
             )
             raise ValueError(msg)
+        if origin is not None and not self.quiet:
+            of_run = f" of run {origin['run_id']}" if origin["run_id"] else ""
+            announce(f"gnnrp: resuming at step {origin['step']:,}{of_run}")
+        return origin
 
 
 def _figure_obstacle(path: Path) -> str | None:

@@ -1,6 +1,7 @@
 """`gnnrp ntk`: finite networks and their tangent kernel during training."""
 
 import dataclasses
+from typing import Any
 
 from gnnrp.commands._shared import ResumableFlags, flags_of, values_from_flags
 from gnnrp.runtime.progress import Bar
@@ -31,7 +32,7 @@ class Ntk(_Flags, ResumableFlags):
         from gnnrp.studies import tables
 
         self.check_dataset()
-        self.check_folder()
+        origin = self.check_folder()
         target = self.figure_path()
         published = ntk_study.settings(self.dataset)
         values = values_from_flags(self, published)
@@ -52,6 +53,7 @@ class Ntk(_Flags, ResumableFlags):
             )
         from gnnrp import plotting
 
-        self.show(
-            record, tables.tracking_table, target, lambda: plotting.evolution(record)
-        )
+        def figure() -> Any:
+            return plotting.evolution(record)
+
+        self.show(record, tables.tracking_table, target, figure, origin)

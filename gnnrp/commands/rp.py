@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +14,7 @@ from gnnrp.commands._shared import (
     setting,
     values_from_flags,
 )
-from gnnrp.runtime import checks, json_files, streams
+from gnnrp.runtime import checks, streams
 from gnnrp.runtime.progress import Bar
 from gnnrp.studies.settings import RPSettings
 
@@ -65,7 +66,7 @@ class Rp(_Flags, ResumableFlags):
         if self.search_seconds != Rp.search_seconds:
             msg = "--search-seconds needs --similarity auto"
             raise ValueError(msg)
-        self.check_folder()
+        origin = self.check_folder()
         target = self.figure_path()
         self._settings(self.dataset, has_features=True)  # checked before files are read
         with Bar(quiet=self.quiet) as progress:
@@ -88,7 +89,7 @@ class Rp(_Flags, ResumableFlags):
         def figure() -> Any:
             return plotting.learning_curve(record, trajectory.val, trajectory.test)
 
-        self.show(record, tables.run_table, target, figure)
+        self.show(record, tables.run_table, target, figure, origin)
 
     def _run_auto(self) -> None:
         """Choose the similarity by validation, run, and print."""
@@ -149,7 +150,7 @@ class Rp(_Flags, ResumableFlags):
                     msg = f"{flag} needs --hosts, the names of all machines"
                     raise ValueError(msg)
                 settings, _ = self.prepare_shards()
-                result = self.compute_shards(settings, progress)
+                result = self.compute_shards(settings, progress, streams.print_line)
             else:
                 from gnnrp.distributed import supervision
 
@@ -179,18 +180,20 @@ class Rp(_Flags, ResumableFlags):
         }
         return settings, identity
 
-    def compute_shards(self, settings: RPSettings, progress: Any) -> dict[str, Any]:
-        """Run on a partitioned graph, and return the output to print."""
+    def compute_shards(
+        self, settings: RPSettings, progress: Any, announce: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """Run on a partitioned graph, and return the output to print at its end."""
         from gnnrp.studies import sharded_rp, tables
 
         assert self.shards is not None
-        self.check_folder()
+        origin = self.check_folder(announce)
         options = dataclasses.replace(self.options(progress), folder=self.checkpoints())
         record = sharded_rp.run(self.shards, settings, options=options)
         growth = tables.growth(record["report"])
         return {
             "warnings": [growth] if growth else [],
-            "text": json_files.dumps(record) if self.json else tables.run_table(record),
+            "text": self.text(record, tables.run_table, origin),
         }
 
     def _settings(self, name: str, *, has_features: bool) -> RPSettings:

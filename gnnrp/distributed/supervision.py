@@ -232,6 +232,8 @@ class Supervisor:
             self._partners.gather(content)
         elif kind == "progress" and self._is_first():
             self._progress(*content)
+        elif kind == "line" and self._is_first():
+            streams.print_line(content)
         elif kind == "result" and self._partners is not None:
             self._result, self._has_result = content, True
             self._partners.finish()

@@ -102,7 +102,10 @@ def _compute(
     def report(*progress: Any) -> None:
         link.send("progress", progress)
 
-    return command.compute_shards(settings, report)
+    def announce(line: str) -> None:
+        link.send("line", line)
+
+    return command.compute_shards(settings, report, announce)
 
 
 def _check_folder(link: Link, hosts: Hosts, folder: Any, seconds: float) -> None:

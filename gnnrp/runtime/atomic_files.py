@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from gnnrp.runtime import interrupts
 
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 _MOST_BYTES = 2**28  # of a manifest
 
 
@@ -94,25 +94,25 @@ def seal(folder: Path, **known: Any) -> None:
     }
     manifest = known | {"files": files}
     content = json.dumps(manifest | {"seal": seal_of(manifest)}).encode()
-    write(folder / _MANIFEST, content)
+    write(folder / MANIFEST, content)
 
 
 def unseal(folder: Path, **expected: Any) -> dict[str, Any]:
     """Return the manifest of a folder that has not changed since ``seal``."""
     tree = _tree(folder)
-    size = tree.pop(_MANIFEST, None)
+    size = tree.pop(MANIFEST, None)
     if size is None:
-        refuse(f"it has no {_MANIFEST}")
+        refuse(f"it has no {MANIFEST}")
     if size > _MOST_BYTES:
-        refuse(f"its {_MANIFEST} has {size:,} bytes")
+        refuse(f"its {MANIFEST} has {size:,} bytes")
     try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        manifest = json.loads((folder / MANIFEST).read_bytes())
         is_sealed = manifest.pop("seal") == seal_of(manifest)
         sizes = {name: each and each[0] for name, each in manifest["files"].items()}
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         is_sealed = False
     if not is_sealed or any(manifest.get(name) != expected[name] for name in expected):
-        refuse(f"its {_MANIFEST} is not the one that was written there")
+        refuse(f"its {MANIFEST} is not the one that was written there")
     if wrong := sorted(tree.items() ^ sizes.items(), key=str):
         refuse(f"{wrong[0][0]!r} is missing, new or of another size")
     for name, each in manifest["files"].items():

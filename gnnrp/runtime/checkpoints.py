@@ -29,6 +29,7 @@ from gnnrp.runtime import (
     folders,
     interrupts,
     json_files,
+    process,
     safe_text,
 )
 
@@ -188,9 +189,18 @@ def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
             stack.enter_context(folders.lock(folder))
 
 
-def has_run(folder: Path) -> bool:
-    """Return whether a folder holds a run."""
-    return latest(folder) is not None
+def origin(folder: Path) -> dict[str, Any] | None:
+    """Return run id and step of the last state in a folder, None if there is none.
+
+    The id is None if no manifest has one; ``Keeper.restore`` refuses a damaged one.
+    """
+    t, run_id = latest(folder), None
+    if t is None:
+        return None
+    path = folder / str(t) / atomic_files.MANIFEST
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RuntimeError):
+        run_id = json_files.load(path)["run_id"]
+    return {"run_id": run_id if isinstance(run_id, str) else None, "step": t}
 
 
 def latest(folder: Path) -> int | None:
@@ -239,6 +249,7 @@ def save(
             opened.save(half.absolute(), args=ocp.args.StandardSave(leaves))
         described = [_describe(leaf) for leaf in leaves.values()]
         known = {"settings": settings, "rows": rows, "leaves": described}
+        known["run_id"] = process.RUN_ID
         with _fail_together(half):
             if jax.process_index() == 0:
                 atomic_files.seal(half, step=t, **known)

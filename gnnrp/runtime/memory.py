@@ -4,6 +4,7 @@ The limit is the least of the caller's, the device's, the container's and the ma
 Memory that other processes hold does not count: a run would depend on its neighbors.
 """
 
+import math
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -32,18 +33,20 @@ class Room(NamedTuple):
     left: int
     limit: int  # with the bytes that are held already
     source: str  # of the limit: "allowed", "of the device", ...
+    held: int = 0
+    max_allowed: int = 0  # limit to which the caller may raise an "allowed" one
 
 
 def parse(text: str) -> int:
-    """Return the bytes of "8GB", "500 MB", "2GiB" or a plain number."""
-    pattern = r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]*)\s*"
+    """Return the bytes of "8GB", "500 MB", "2GiB", "8e9" or a plain number."""
+    pattern = r"\s*(\d{1,30}(?:\.\d{1,30})?(?:e\+?\d{1,2})?)\s*([a-z]*)\s*"
     found = re.fullmatch(pattern, str(text), re.IGNORECASE)
     unit = found and _UNITS.get(found[2].upper() or "B")
     size = int(float(found[1]) * unit) if found and unit else 0
     if not _LEAST <= size <= _UNKNOWN:
         msg = (
-            "a size must be like 8GB, 500MB, 2GiB or a number of bytes, from 1MB to "
-            f"4096PiB, got {text!r}"
+            "a size must be like 8GB, 500MB, 2GiB or 8e9 (bytes), from 1MB to 4096PiB, "
+            f"got {text!r}"
         )
         raise ValueError(msg)
     return size
@@ -85,8 +88,15 @@ def _least(max_bytes: int | None, stats: dict[str, int]) -> Room:
         (container_memory(), on_host, "of this container"),
         (_physical(), on_host, "of this machine"),
     )
-    rooms = [Room(max(0, n - used), n, of) for n, used, of in limits if n is not None]
-    return min(rooms, default=Room(_UNKNOWN, _UNKNOWN, "unknown"))
+    rooms = [
+        Room(max(0, n - used), n, of, used) for n, used, of in limits if n is not None
+    ]
+    unlimited = Room(_UNKNOWN, _UNKNOWN, "unknown")
+    least = min(rooms, default=unlimited)
+    if least.source != "allowed":
+        return least
+    others = min(rooms[1:], default=unlimited)
+    return least._replace(max_allowed=others.left + least.held)
 
 
 def compare(needed: int, room: Room) -> str:
@@ -98,8 +108,18 @@ def compare(needed: int, room: Room) -> str:
 
 
 def check(what: str, needed: int, room: Room, instead: str) -> None:
-    """Refuse an allocation that does not fit, before it is made."""
+    """Refuse an allocation that does not fit, before it is made.
+
+    Raises:
+        ValueError: it does not fit; the message adds a limit that fits, if the caller
+            has set a lower one and the machine has that much.
+    """
     if needed > room.left:
+        limit = 1.05 * (needed + room.held)  # what is held varies from run to run
+        unit = 10**8 if limit >= 1e8 else 10**5  # of the last digit that is printed
+        limit = math.ceil(limit / unit) * unit
+        if limit <= room.max_allowed:
+            instead += f", or raise the limit to {format_bytes(limit)}"
         msg = f"{what} {compare(needed, room)}; {instead}"
         raise ValueError(msg)
 

@@ -48,12 +48,13 @@ def check_memory(
     """Return whether the Gram matrices of all graphs fit in half of the memory too."""
     num_nodes, network, room = dataset.num_nodes, rule.network, memory.room(max_bytes)
     kernel_bytes, run_bytes = _peak_fns(dataset, rule, num_graphs if synthetic else 1)
+    smaller = "a smaller depth, " if network.depth > 1 else ""
+    smaller += "fewer graphs, " if synthetic and num_graphs > 1 else ""
     memory.check(
         f"the kernel of {num_nodes:,} nodes on {num_graphs} graphs",
         kernel_bytes(0),
         room,
-        f"take {'a smaller depth, ' if network.depth > 1 else ''}a smaller graph, or "
-        "estimates (kernels.ntk.stochastic)",
+        f"take {smaller}a smaller graph, or estimates (kernels.ntk.stochastic)",
     )
     widest = bisect.bisect(range(network.width), room.left, key=run_bytes)
     remedy = f"width of at most {widest - 1:,}" if widest > 1 else "smaller graph"

@@ -84,14 +84,16 @@ def check_memory(
     narrow = "float32, " if itemsize > 4 else ""
     how = {"exact": "", "blocks": " in blocks", "features": " by random features"}
     what = f"the GNTK{how[chosen]} of {num_nodes:,} nodes"
-    other = f"{narrow}a smaller graph, method 'features', or RP (gnnrp rp)"
+    sampled = feature_bytes(dataset, settings, itemsize)
+    estimate = "method 'features', " if sampled <= room.left else ""
+    other = f"{narrow}a smaller graph, {estimate}or RP (gnnrp rp)"
     if chosen == "exact":
         needed = exact_bytes(dataset, itemsize)
     elif chosen == "blocks":
         needed = column_bytes(dataset, itemsize)
     else:
-        needed = feature_bytes(dataset, settings, itemsize)
-        other = f"{narrow}fewer features, or a smaller graph"
+        needed = sampled
+        other = f"{narrow}a smaller num_features, or a smaller graph"
     memory.check(what, needed, room, f"take {other}")
     if chosen == "exact" and settings.route == "neural-tangents":
         _check_neural_tangents(dataset, room)

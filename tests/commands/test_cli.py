@@ -178,7 +178,7 @@ def test_the_bandwidth_is_another_word_for_gamma(tmp_path):
         ("gntk --activation rleu", "'rleu'"),
         ("gntk --bias-std 2", "--bias-std needs a bias"),
         ("gntk --bias after --bias-std nan", "bias_std must be at least 0, got nan"),
-        ("gntk --max-memory 10MB", "fewer features, or a smaller graph"),
+        ("gntk --max-memory 10MB", "a smaller num_features, or a smaller graph"),
         ("ntk --depth 4", "depth must be at most 3"),
         ("ntk --dataset cora --no-download --width 0", "width must be at least 1"),
         ("ntk --momentum 2", "momentum must lie in [0, 1]"),

@@ -12,6 +12,7 @@ import pytest
 from experiments import runner
 from experiments.paper import ogb_submission
 from gnnrp import datasets
+from gnnrp.runtime import interrupts
 from gnnrp.studies import presets
 from gnnrp.studies import rp as rp_study
 
@@ -121,6 +122,7 @@ def test_what_no_leaderboard_takes_is_refused(monkeypatch):
 def test_the_command_prints_the_page_and_nothing_else(monkeypatch, capsys):
     flags = ["ogb_submission", "--quick", "--runs", "2"]
     monkeypatch.setattr(sys, "argv", flags)
+    monkeypatch.setattr(interrupts, "install", lambda: None)  # keep those of pytest
     arguments = (ogb_submission.Config, ogb_submission.run, "ogb_submission")
     runner.main(*arguments, shown=ogb_submission.page)
     printed = capsys.readouterr().out

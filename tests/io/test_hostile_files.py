@@ -430,7 +430,7 @@ def test_an_adjacency_that_does_not_fit_is_refused_before_it_is_built(monkeypatc
     with pytest.raises(
         ValueError,
         match=rf"the adjacency matrix of {data.edges.shape[1]:,} edges takes about .* "
-        "left of the 1.0 MB allowed; take a smaller graph$",
+        "left of the 1.0 MB allowed; take a smaller graph, or raise the limit to ",
     ):
         rp_study.run(data, presets.settings("sbm"), options=Options(max_bytes=MB))
 

@@ -13,9 +13,11 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
+import run_records
 
 from gnnrp.runtime import interrupts
 
+ROOT = Path(__file__).parents[2]
 INTERRUPTS = int(os.environ.get("GNNRP_INTERRUPTS", "10"))  # a hundred: ten minutes
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 KEPT = r"; saved step [\d,]+ in run/checkpoints; resume by --resume"
@@ -127,6 +129,24 @@ def test_a_signal_that_was_ignored_stays_ignored(tmp_path):
     assert len(json.loads(out)["datasets"]) == 24
 
 
+@pytest.mark.parametrize("number", WORDS)
+def test_a_signal_ends_a_table_of_the_paper_in_one_sentence(number, tmp_path):
+    code = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from experiments import runner
+from experiments.paper import table4_homophilic as table
+runner.main(table.Config, table.run, "table4_homophilic")
+"""
+    process = start(["--quick", "--output", "out"], tmp_path, code)
+    wait_for_handlers(process)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=120)
+    assert (process.returncode, out) == (128 + number, "")
+    assert errors == f"gnnrp: {WORDS[number]}\n"
+    assert not list(tmp_path.glob("out/*.json"))
+
+
 def test_ctrl_c_waits_for_the_end_of_the_outermost_block():
     reached = []
 
@@ -179,19 +199,10 @@ def wait_for_handlers(process):
 
 
 def comparable(out):
-    """Return the numbers of a record, or a text, without the seconds."""
-    return without_seconds(json.loads(out)) if out[:1] == "{" else without_seconds(out)
-
-
-def without_seconds(found):
-    if isinstance(found, str):
-        return re.sub(r"\d+\.\d s", "", found)
-    if isinstance(found, list):
-        return [without_seconds(each) for each in found]
-    if not isinstance(found, dict):
-        return found
-    changing = ("seconds", "peak_memory_bytes", "command", "commit")
-    return {k: without_seconds(v) for k, v in found.items() if not k.endswith(changing)}
+    """Return the results of a record, or a text without the seconds."""
+    if out[:1] == "{":
+        return run_records.results(json.loads(out))
+    return re.sub(r"\d+\.\d s", "", out)
 
 
 def check_stopped(process, number, out, errors, folder):

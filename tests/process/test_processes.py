@@ -3,14 +3,17 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import run_records
 
 from gnnrp import cli, datasets, graph, metrics, propagation, sparse
 from gnnrp.datasets import sbm
@@ -18,6 +21,7 @@ from gnnrp.distributed import multihost, partitioning, shards
 from gnnrp.distributed import sharded_matrix as sharded
 from gnnrp.propagation import Steps, similarity, solvers
 
+PAGE = Path(__file__).parents[2] / "docs" / "long-runs.md"
 COLLECT = """
 import sys, jax, numpy as np, scipy.sparse
 from pathlib import Path
@@ -156,11 +160,12 @@ def test_a_run_of_two_processes_that_ends_early_resumes_to_the_same_record(
         for process in both(rp(free_port(), *flags, *more), tmp_path):
             printed, errors = process.communicate()
             assert process.returncode == 0, errors
-            out.append(printed)
-        assert out[1] == ""  # the first one prints
-        return json.loads(out[0])
+            out.append((printed, errors))
+        assert out[1][0] == ""  # the first one prints
+        assert "resuming" not in out[1][1]
+        return json.loads(out[0][0]), out[0][1]
 
-    whole = run()
+    whole, _ = run()
     assert (whole["parts"], whole["processes"]) == (2, 2)
     assert len(whole["peak_memory_bytes"]) == 2
     for number, expected, more in (
@@ -175,10 +180,25 @@ def test_a_run_of_two_processes_that_ends_early_resumes_to_the_same_record(
         (status, (line,)), _ = ends(processes)
         assert status == expected
         assert ("interrupted; saved step " in line) == (status == 130)
-    again = run(*kept, "--resume")
-    for changing in ("seconds", "peak_memory_bytes", "command"):
-        del whole[changing], again[changing]
-    assert again == whole
+    again, errors = run(*kept, "--resume", "--no-quiet")
+    origin = again["resumed_from"]
+    resuming = f"resuming at step {origin['step']:,} of run {origin['run_id']}"
+    assert f"gnnrp: {resuming}" in errors.splitlines()
+    assert run_records.results(again) == run_records.results(whole)
+
+
+@pytest.mark.slow
+def test_the_two_lines_of_the_page_start_two_processes_on_one_machine(data, tmp_path):
+    shards.write(tmp_path / "arxiv-2", data, 2)
+    lines = [x for x in PAGE.read_text().splitlines() if "localhost,localhost" in x]
+    script = "\n".join(lines).replace("localhost,", f"localhost:{free_port()},")
+    command = shlex.join([sys.executable, "-m", "gnnrp.cli"])
+    script = script.replace("gnnrp rp", f"{command} rp --json --quiet --num-steps 9")
+    run = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    record = json.loads(run.stdout)
+    assert (len(lines), record["processes"], record["parts"]) == (2, 2, 2)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from generators import adjacency, split, splits, targets
 
 from gnnrp import metrics
 from gnnrp.propagation import losses, similarity
-from gnnrp.runtime import checkpoints, memory
+from gnnrp.runtime import checkpoints, memory, process
 
 SETTINGS = {"width": 3}
 
@@ -175,8 +175,6 @@ def test_what_memory_allows_does_not_part_a_run_from_itself(tmp_path):
 def test_what_does_not_serve_is_refused_by_name(tmp_path):
     with checkpoints.Keeper(tmp_path / "run", SETTINGS, 0) as keeper:
         offer(keeper, 1)
-    assert checkpoints.has_run(tmp_path / "run")
-    assert not checkpoints.has_run(tmp_path / "other")
     other = checkpoints.Keeper(tmp_path / "run", {"width": 4}, 0)
     with pytest.raises(ValueError, match="of another run: width was 3, is 4; choose"):
         other.restore(like)
@@ -188,6 +186,23 @@ def test_what_does_not_serve_is_refused_by_name(tmp_path):
         same.restore(like)
     with pytest.raises(ValueError, match="checkpoint_seconds must be at least 0, got"):
         checkpoints.Keeper(tmp_path, SETTINGS, -1)
+
+
+def test_the_last_checkpoint_names_its_step_and_run(tmp_path):
+    assert checkpoints.origin(tmp_path / "run") is None
+    with checkpoints.Keeper(tmp_path / "run", SETTINGS, 0) as keeper:
+        offer(keeper, 1)
+        offer(keeper, 3)
+    found = checkpoints.origin(tmp_path / "run")
+    assert found == {"run_id": process.RUN_ID, "step": 3}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 10**5, "[]", '{"run_id": 7}', "{}"])
+def test_a_checkpoint_that_names_no_run_still_has_a_step(text, tmp_path):
+    with checkpoints.Keeper(tmp_path, SETTINGS, 0) as keeper:
+        offer(keeper, 1)
+    (tmp_path / "1" / "manifest.json").write_text(text)
+    assert checkpoints.origin(tmp_path) == {"run_id": None, "step": 1}
 
 
 def test_what_cannot_be_kept_as_json_is_refused_before_the_run(tmp_path):
