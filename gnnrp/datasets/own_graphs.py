@@ -36,8 +36,8 @@ def from_arrays(
     """Return a dataset of your own graph, which every command and study takes.
 
     Args:
-        edges: node ids (2, e), or a graph of scipy, networkx or jraph, unweighted. Both
-            directions, loops and duplicates may be there: they are cleaned later.
+        edges: node ids (2, e), senders first. Directions, loops and duplicates are
+            cleaned later.
         labels: class ids (n,), -1 where unknown; n is their number.
         features: (n, d), dense or scipy sparse.
         splits: masks of training, validation and test nodes, (n,) or (s, n) for s
@@ -48,8 +48,8 @@ def from_arrays(
         name: in records. Published settings apply to names of ``names()``.
 
     Raises:
-        ValueError: a wrong shape, a node id or class id out of range, weights, features
-            that are not finite, or splits that overlap, have no training node or a node
+        ValueError: a wrong shape, a node id or class id out of range, features that are
+            not finite, or splits that overlap, have no training node or a node
             without a label.
         TypeError: ids that are not integers, features that are not numbers, or masks
             that are not boolean.
@@ -162,20 +162,25 @@ def _class_ids(labels: Any, metric: str) -> np.ndarray:
 
 def _edge_index(edges: Any, num_nodes: int) -> np.ndarray:
     """Return senders and receivers, int64 (2, e)."""
-    from gnnrp.graph import edge_lists, formats, masks  # which import JAX
-
     checks.no_masked_entries("edges", edges)
-    found = formats.edge_list(edges, None, None)
-    if found.weights is not None:
+    index = checks.try_as_array(edges)
+    if index.ndim != 2 or len(index) != 2:
+        is_pairs = index.ndim == 2 and index.shape[1] == 2
+        fix = "pass edges.T" if is_pairs else "np.stack(W.nonzero()) of a matrix W"
+        got = index.shape if index.ndim else type(edges).__name__
+        msg = f"edges must have shape (2, e), senders first, got {got}; {fix}"
+        raise ValueError(msg)
+    if index.size and index.dtype.kind not in "iu":
+        msg = f"edges must hold integer node ids, got {index.dtype}"
+        raise TypeError(msg)
+    outside = (index < 0) | (index >= num_nodes)
+    if outside.any():
         msg = (
-            "edges must have no weights in a Dataset; pass the graph with its weights "
-            "to graph.normalized_adjacency or to ResidualPropagation"
+            f"edges must hold node ids from 0 to {num_nodes - 1}, one for each label, "
+            f"got {index[outside][0]}"
         )
         raise ValueError(msg)
-    index = np.stack([found.senders, found.receivers])
-    masks.num_nodes(formats.GraphData(index), num_nodes)
-    edge_lists.check(found._replace(num_nodes=num_nodes), signed=False)
-    return index
+    return index.astype(np.int64)
 
 
 def _features(features: Any, num_nodes: int) -> Any:

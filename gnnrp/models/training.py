@@ -360,7 +360,7 @@ def _check_network(network: nn.Module, data: Data, key: Any) -> None:
     except TypeError as error:
         msg = (
             f"{name} must accept a call with (x, matrix) alone, but its __call__ takes "
-            f"{call}; other arguments need defaults, such as train=False"
+            f"{call}; give its other arguments defaults"
         )
         raise TypeError(msg) from error
     params = jax.eval_shape(lambda key: network.init(key, x, matrix), key)

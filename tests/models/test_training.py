@@ -538,7 +538,7 @@ class Switched(nn.Module):
     ("network", "error", "sentence"),
     [
         (Averaging(), ValueError, "Averaging .* state in 'batch_stats'.* LayerNorm"),
-        (Switched(), TypeError, r"takes \(x, matrix, train\).* such as train=False"),
+        (Switched(), TypeError, r"takes \(x, matrix, train\); give .* defaults"),
         (Two(C), TypeError, "Two must return one array of logits .* got tuple"),
         (Fixed(C), ValueError, "Fixed must have parameters to train, got none"),
         (Counting(C), TypeError, "parameters of Counting must be floating, got int32"),

@@ -7,8 +7,7 @@ With φ(sqrt(a) z) = Σ_k h_k(a) He_k(z) / sqrt(k!) and the correlation ρ,
 and Td is the same series of φ'. The coefficients, one per node, are integrals over one
 Gaussian, and the sum takes three operations a term and entry.
 
-Source: Han et al. 2022 (arXiv 2209.04121), Sec. 3; the coefficients are those of each
-variance, not expanded.
+Source: Han et al. 2022 (arXiv 2209.04121).
 """
 
 import functools
@@ -45,8 +44,6 @@ def activation(function: ElementwiseFn, *, num_terms: int = 64) -> Activation:
         ValueError: a number out of range; φ is zero, not finite, or has a kink, so that
             the series misses more than 1e-5 of E[φ(z)^2].
         TypeError: not a function.
-
-    Source: Han et al. 2022 (arXiv 2209.04121), Sec. 3.
     """
     checks.function("function", function, "such as jnp.tanh")
     num_terms = checks.count("num_terms", num_terms, 1, 150)
