@@ -13,7 +13,8 @@
 #
 # You will learn what RP computes, step by step, as pure functions; that it is gradient
 # descent on a linear GNN, with the weights left out; how every step follows at once
-# from a closed form; and what the spectrum of $S$ says about convergence.
+# from a closed form; what the spectrum of $S$ says about convergence; and how to learn
+# $S$ from validation nodes.
 
 # %%
 import functools
@@ -127,3 +128,38 @@ for hops in (3, 4):
     verdict = exact.convergence(factors, known, step_size=1.0)
     print(f"K = {hops}: λ from {factors.eigenvalues[0]:+.4f}", end="")
     print(f" to {factors.eigenvalues[-1]:.4f}; {verdict.explanation}")
+
+# %% [markdown]
+# ## Learn how far to look
+#
+# At convergence, RP is kernel regression,
+# $F = S_{:X} (S_{XX} + \lambda I)^{-1} Y$, with a small ridge $\lambda$. The loss on
+# the validation nodes has a gradient in every parameter of $S$, here in the weights
+# $\mu$ of a mixture of hops, $S = \sum_k \mu_k A^k$.
+
+# %%
+hops = [jnp.eye(data.num_nodes)[:, index]]
+for _ in range(6):
+    hops.append(matrix(hops[-1]))
+columns = jnp.stack(hops)  # A^k, columns of the labeled nodes
+
+
+def predict(logits, ridge=0.01):
+    mixture = jnp.einsum("k,kij->ij", jax.nn.softmax(logits), columns)
+    block = mixture[index] + ridge * jnp.eye(len(index))
+    return mixture @ jnp.linalg.solve(block, targets[index])
+
+
+def validation_loss(logits):
+    return jnp.sum((targets - predict(logits))[val] ** 2) / val.sum()
+
+
+logits = jnp.zeros(len(hops))
+descend = jax.jit(lambda logits: logits - 10 * jax.grad(validation_loss)(logits))
+for name in ("equal", "learned"):
+    accuracy, mu = score(predict(logits), targets, test), jax.nn.softmax(logits)
+    print(
+        f"{name} weights {np.round(mu, 2)}: {100 * float(accuracy):.1f}% on test nodes"
+    )
+    for _ in range(200):
+        logits = descend(logits)

@@ -1,5 +1,6 @@
 """The paper's datasets: ``load(name)`` finds or downloads, checks and reads the files.
 
+``from_arrays`` makes one of your own graph, which ``load`` reads from an npz file.
 ``names()`` lists them, ``published(name)`` is the paper's row of Table 3, and
 ``statistics(dataset)`` the same for a loaded dataset. ``splits`` draws splits, ``sbm``
 the synthetic graph.
@@ -11,9 +12,19 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from gnnrp.datasets import cache, csv_tables, heterophilous, ogb, sbm, splits, webkb
+from gnnrp.datasets import (
+    cache,
+    csv_tables,
+    heterophilous,
+    ogb,
+    own_graphs,
+    sbm,
+    splits,
+    webkb,
+)
 from gnnrp.datasets.catalog import SOURCES, Source
 from gnnrp.datasets.dataset import Dataset
+from gnnrp.datasets.own_graphs import from_arrays
 from gnnrp.datasets.table3 import (
     Published,
     Statistics,
@@ -30,6 +41,7 @@ __all__ = [
     "Statistics",
     "differences",
     "find",
+    "from_arrays",
     "load",
     "names",
     "num_targets",
@@ -68,7 +80,7 @@ def find(name: str, root: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def load(
-    name: str,
+    name: str | os.PathLike[str],
     root: str | os.PathLike[str] | None = None,
     *,
     download: bool = True,
@@ -85,7 +97,9 @@ def load(
     "sbm" is generated, half of its edges inside the blocks.
 
     Args:
-        name: one of ``names()``.
+        name: one of ``names()``, or the path of an npz file with your own graph: edges,
+            labels and, optionally, features and the masks train, val and test, as
+            ``from_arrays`` takes them.
         root: searched first, then ``$GNNRP_DATA``, then the user's cache; the folder of
             the dataset or its parent, as made by PyTorch Geometric, OGB or a clone of
             the original repository.
@@ -93,7 +107,7 @@ def load(
         splits: "published" or "random"; by default the published ones. Computers,
             Photo, CS and Physics have both: the paper's one random split, or ten
             others. The CSV files of roman-empire have random splits only, "sbm" has
-            neither.
+            neither, and an npz file has both if it holds masks.
         seed: of random splits, and of "sbm".
         progress: report downloads on standard error.
         max_bytes: memory limit of this process; by default, that of the container or
@@ -102,6 +116,7 @@ def load(
     Raises:
         ValueError: unknown name, splits that the dataset does not have, or a file that
             is damaged or too large.
+        TypeError: an npz file with arrays of another type.
         FileNotFoundError: a file is missing and cannot be downloaded.
 
     Example:
@@ -109,8 +124,14 @@ def load(
         >>> data.num_nodes, data.splits.train.shape
         (2000, (1, 2000))
     """
-    checks.one_of("dataset", name, SOURCES)
     seed = checks.count("seed", seed, 0)
+    if str(name).endswith(".npz"):
+        if splits is not None:
+            checks.one_of("splits", splits, ("published", "random"))
+        path = Path(root or "", name)
+        return own_graphs.read(path, split_kind=splits, seed=seed, max_bytes=max_bytes)
+    checks.one_of("dataset", name, SOURCES)
+    name = os.fspath(name)
     if name == "sbm":
         _check_split_kind(name, splits, ("generated",))
         return sbm.generate(seed, homophilic_fraction=DEMO_FRACTION)

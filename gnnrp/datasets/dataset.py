@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Dataset(NamedTuple):
     """A graph with labels, as stored in its files."""
 
-    name: str  # one of ``gnnrp.datasets.names()``
+    name: str  # one of ``gnnrp.datasets.names()``, or of an own graph
     edges: Int[np.ndarray, "2 e"]  # senders, receivers; loops and duplicates included
     num_nodes: int
     # float32, CSR if the source is sparse, None without features. A string, so that
@@ -27,4 +27,4 @@ class Dataset(NamedTuple):
     edge_convention: str  # for counting edges as the paper: "both", "once" or "lines"
     files: dict[str, str]  # file name below ``folder`` -> sha256
     folder: str | None  # None if generated
-    split_kind: str = "published"  # "random": drawn; "generated": with the graph
+    split_kind: str = "published"  # "random", "generated" with the graph, or "given"

@@ -54,9 +54,13 @@ class Header(NamedTuple):
 
 
 def read(
-    file: File | Path, expected: Mapping[str, tuple[str, int]]
+    file: File | Path, expected: Mapping[str, tuple[str, int | tuple[int, ...]]]
 ) -> dict[str, np.ndarray]:
-    """Read the named arrays of an npz file and nothing else in it."""
+    """Read the named arrays of an npz file and nothing else in it.
+
+    Expected are the kinds of dtype and the number, or numbers, of dimensions; names of
+    optional arrays end in "?".
+    """
     file = file if isinstance(file, File) else raw_files.stat(file)
     with _BoundedReader(file.path) as stream, zipfile.ZipFile(stream) as archive:
         infos = dict(_infos(archive, expected, file.max_unpacked_bytes()))
@@ -66,8 +70,9 @@ def read(
                 headers[name] = read_header(member, name, info.file_size)
             kinds, num_dimensions = expected.get(name) or expected[f"{name}?"]
             dtype, shape = headers[name].dtype, headers[name].shape
+            allowed = np.atleast_1d(num_dimensions)
             require(
-                dtype.kind in kinds and len(shape) == num_dimensions,
+                dtype.kind in kinds and len(shape) in allowed,
                 f"member {name!r} has dtype {dtype} and {len(shape)} dimensions, "
                 f"expected kind {kinds!r} and {num_dimensions}",
             )

@@ -191,13 +191,15 @@ def run(
         journal: rows of the callback, saved with the checkpoints and restored.
 
     Raises:
-        ValueError: counts out of range; a network without parameters or too large for
-            the memory; masks that are empty, overlap or have another shape; training
-            nodes without a target; a metric without validation nodes or the reverse; a
-            checkpoint of another run, beyond ``num_steps``, or damaged.
-        TypeError: an argument of another type; parameters that are not floating, or
-            several outputs; with a folder, a function that cannot be compared and has
-            no entry in ``options.metadata``.
+        ValueError: counts out of range; a network without parameters, with state (of
+            BatchNorm), or too large for the memory; masks that are empty, overlap or
+            have another shape; training nodes without a target; a metric without
+            validation nodes or the reverse; a checkpoint of another run, beyond
+            ``num_steps``, or damaged.
+        TypeError: an argument of another type; a network that needs more than x and
+            matrix, has parameters that are not floating, or several outputs; with a
+            folder, a function that cannot be compared and has no entry in
+            ``options.metadata``.
         OSError: the folder cannot be written, or another run uses it.
         KeyboardInterrupt: on Ctrl-C, after saving a checkpoint if there is a folder.
     """
@@ -256,6 +258,7 @@ def _check_arguments(
     num_seeds = len(keys) if keys.ndim == (1 if is_new else 2) else None
     _check_rule_and_data(rule, data, num_seeds)
     key = keys if num_seeds is None else keys[0]
+    _check_network(rule.network, data, key)
     network: Any = rule.network
     count = num_seeds or 1
     what = f"training of {count} network(s)"
@@ -272,7 +275,6 @@ def _check_arguments(
         memory.room(options.max_bytes),
         "take a smaller width or depth" + (", or fewer seeds" if count > 1 else ""),
     )
-    _check_network(network, data, key)
     return num_seeds
 
 
@@ -350,11 +352,25 @@ def _check_training_targets(loss_fn: Any, targets: np.ndarray, train: Any) -> No
 
 
 def _check_network(network: nn.Module, data: Data, key: Any) -> None:
-    """Check parameters and outputs of the network without compiling it."""
+    """Check call, parameters and outputs of the network without compiling it."""
     x, matrix = data.x, data.matrix
+    name, call = type(network).__name__, inspect.signature(network.__call__)
+    try:
+        call.bind(x, matrix)
+    except TypeError as error:
+        msg = (
+            f"{name} must accept a call with (x, matrix) alone, but its __call__ takes "
+            f"{call}; give its other arguments defaults"
+        )
+        raise TypeError(msg) from error
     params = jax.eval_shape(lambda key: network.init(key, x, matrix), key)
+    if state := params.keys() - {"params"}:
+        msg = (
+            f"{name} must have parameters alone, but keeps state in {min(state)!r}, "
+            "which training does not update; use LayerNorm in place of BatchNorm"
+        )
+        raise ValueError(msg)
     outputs = jax.eval_shape(lambda params: network.apply(params, x, matrix), params)
-    name = type(network).__name__
     if not (leaves := jax.tree.leaves(params)):
         msg = f"{name} must have parameters to train, got none"
         raise ValueError(msg)

@@ -30,8 +30,8 @@ def run(
 
     Each is scored at the step that validation chooses and, where the training nodes are
     few enough, at the end of training, which is kernel regression with the
-    pseudo-inverse; f_0 = 0. The record also holds RP with the published settings, and
-    its baselines.
+    pseudo-inverse; f_0 = 0. The record also holds RP with the published settings, or
+    the default ones where there are none, and its baselines.
 
     Args:
         dataset: see ``datasets.load``; without features, inputs are one-hot.
@@ -52,11 +52,11 @@ def run(
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
     chosen = gntk_kernels.method(dataset, settings, options)
     gntk_kernels.check_memory(dataset, settings, chosen, options)
-    rp_record = rp_study.run(
-        dataset,
-        presets.settings(dataset.name, has_features=dataset.features is not None),
-        options=options,
-    ).record
+    rp_settings = presets.RPSettings()  # of graphs without published ones
+    if dataset.name in presets.SETTINGS:
+        has_features = dataset.features is not None
+        rp_settings = presets.settings(dataset.name, has_features=has_features)
+    rp_record = rp_study.run(dataset, rp_settings, options=options).record
     adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
     matrix = sparse.prepare(adjacency)
     rows = _all_depths(dataset, settings, matrix, chosen, options)

@@ -183,7 +183,7 @@ def build(
     Those of "exact" and "features" are overwritten by the next one.
 
     Raises:
-        ValueError: Θ is zero on the training nodes.
+        ValueError: Θ is zero or not finite on the training nodes.
     """
     if chosen == "blocks":
         yield from _by_blocks(dataset, settings)
@@ -311,7 +311,7 @@ def largest_step(flow: LinearMap, train: Float[Array, "n s"]) -> float:
     """Return the least 1 / λ_max(Θ_XX) of all splits.
 
     Raises:
-        ValueError: Θ is zero on the training nodes.
+        ValueError: Θ is zero or not finite on the training nodes.
     """
     block = study_similarities.Block(flow, train)
     found = study_similarities.largest_eigenvalues(block, train)
@@ -319,6 +319,10 @@ def largest_step(flow: LinearMap, train: Float[Array, "n s"]) -> float:
 
 
 def _step(largest: float) -> float:
+    if not np.isfinite(largest):
+        kind = jnp.zeros(0).dtype
+        msg = f"the GNTK exceeds {kind}; scale the features down, or take gelu or relu"
+        raise ValueError(msg)
     if not largest > 0:
         msg = "the GNTK is zero on all training nodes; give them features, or a bias"
         raise ValueError(msg)

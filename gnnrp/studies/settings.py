@@ -120,7 +120,9 @@ class GNTKSettings:
 
     Args:
         depths: L, number of weight matrices of each network.
-        activation: φ between layers: relu, leaky_relu, erf or identity.
+        activation: φ between layers: relu, leaky_relu, abs, gelu, erf, sigmoid_like,
+            sin, cos, rbf, gaussian, gabor, exp, square, cube, hermite_2, hermite_3 or
+            identity.
         bias: none, before or after the aggregation.
         bias_std: β of the bias.
         num_steps: number of steps. Their size is 1 / |Θ_XX|_∞, or 1 / λ_max with random

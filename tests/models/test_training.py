@@ -1,5 +1,6 @@
 """Training: what a step is, seeds, selection, resume, and agreement with theory."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -512,15 +513,37 @@ class Counting(gnn.MLP):
         self.count = self.param("count", lambda _: jnp.zeros((), jnp.int32))
 
 
+class Averaging(nn.Module):
+    """A network that keeps an average of its inputs, as BatchNorm does."""
+
+    @nn.compact
+    def __call__(self, x, matrix, *, train=False):
+        mean = self.variable("batch_stats", "mean", lambda: x.mean(axis=0))
+        if train:
+            mean.value = 0.9 * mean.value + 0.1 * x.mean(axis=0)
+        return nn.Dense(C, param_dtype=x.dtype)(matrix(x - mean.value))
+
+
+class Switched(nn.Module):
+    """A network that is called with a switch only."""
+
+    @nn.compact
+    def __call__(self, x, matrix, train):
+        del train
+        return nn.Dense(C, param_dtype=x.dtype)(matrix(x))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("network", "error", "sentence"),
     [
+        (Averaging(), ValueError, "Averaging .* state in 'batch_stats'.* LayerNorm"),
+        (Switched(), TypeError, r"takes \(x, matrix, train\); give .* defaults"),
         (Two(C), TypeError, "Two must return one array of logits .* got tuple"),
         (Fixed(C), ValueError, "Fixed must have parameters to train, got none"),
         (Counting(C), TypeError, "parameters of Counting must be floating, got int32"),
     ],
-    ids=["tuple", "no parameters", "counter"],
+    ids=["state", "switch", "tuple", "no parameters", "counter"],
 )
 def test_networks_that_no_gradient_trains_are_refused(network, error, sentence):
     with pytest.raises(error, match=sentence):

@@ -132,10 +132,11 @@ def test_settings_that_make_no_network_are_refused(change, message):
 
 
 @pytest.mark.usefixtures("nt")
-@pytest.mark.parametrize("one_hot", [False, True])
-def test_both_routes_give_the_same_record(data, one_hot):
+@pytest.mark.parametrize(("one_hot", "activation"), [(False, "gelu"), (True, "relu")])
+def test_both_routes_give_the_same_record(data, one_hot, activation):
     data = data._replace(features=None) if one_hot else data
     networks = {"depths": (1, 3), "bias": "after", "bias_std": 0.3, "num_steps": 50}
+    networks["activation"] = activation
     with jax.numpy_dtype_promotion("standard"):
         ours, theirs = (
             gntk_study.run(data, gntk_study.GNTKSettings(**networks, route=route))
@@ -236,6 +237,14 @@ def test_a_kernel_that_is_zero_is_refused(data):
         kernels = gntk_kernels.build(empty, settings, matrix, method)
         with pytest.raises(ValueError, match="zero on all training nodes"):
             next(kernels)
+
+
+def test_a_kernel_beyond_the_floating_type_is_refused(data):
+    settings = gntk_study.GNTKSettings(depths=(3,), activation="exp", num_steps=5)
+    large = data._replace(features=100 * data.features)
+    matrix = sparse.prepare(graph.normalized_adjacency(data.edges, data.num_nodes))
+    with pytest.raises(ValueError, match=r"exceeds float.*scale the features down"):
+        list(gntk_kernels.build(large, settings, matrix, "exact"))
 
 
 def test_blocks_of_one_hot_inputs_form_no_square_array(data):

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from gnnrp import sparse
 from gnnrp.kernels.gntk import activations, recursion
 from gnnrp.kernels.gntk import network as networks
+from gnnrp.kernels.gntk._correlation import snap_parallel
 from gnnrp.runtime import arrays, checks
 from gnnrp.types import LinearMap, Scalar
 
@@ -74,7 +75,7 @@ def two_layer(
     networks.check_scale(scale, gram.dtype)
     C = linear(propagation, gram, num_hops=1)
     variance = jnp.diagonal(C)[:, None], jnp.diagonal(C)[None, :]
-    aligned = activations.snap_parallel(C, *variance)
+    aligned = snap_parallel(C, *variance)
     share = activations.RELU.derivative(aligned, *variance)
     return linear(propagation, C * jnp.asarray(scale, C.dtype) * share, num_hops=1)
 

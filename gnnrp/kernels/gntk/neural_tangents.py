@@ -42,6 +42,7 @@ _CORE_NAMES = ("Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var")
 _EXPERIMENTAL = "neural_tangents.experimental"
 _SQUARES = 8  # n x n arrays at the peak under jit, with P
 _LOADING = threading.Lock()
+_HERMITE_2, _HERMITE_3 = 2**-0.5, 6**-0.5
 
 
 @functools.cache
@@ -198,7 +199,23 @@ def _stax_layer(activation: Activation) -> StaxLayer:
     layer_fns = {
         "relu": stax.Relu,
         "leaky_relu": functools.partial(stax.LeakyRelu, 0.01),
+        "abs": stax.Abs,
+        "gelu": stax.Gelu,
         "erf": stax.Erf,
+        "sigmoid_like": stax.Sigmoid_like,
+        "sin": stax.Sin,
+        "cos": stax.Cos,
+        "rbf": stax.Rbf,
+        "gaussian": stax.Gaussian,
+        "gabor": stax.Gabor,
+        "exp": stax.Exp,
+        "square": functools.partial(stax.Monomial, 2),
+        "cube": functools.partial(stax.Monomial, 3),
+        # Its Hermite layers are those of unit variance only.
+        "hermite_2": functools.partial(stax.Polynomial, [-_HERMITE_2, 0, _HERMITE_2]),
+        "hermite_3": functools.partial(
+            stax.Polynomial, [0, -3 * _HERMITE_3, 0, _HERMITE_3]
+        ),
         "identity": stax.Identity,
     }
     for name, ours in activations.ACTIVATIONS.items():

@@ -32,6 +32,7 @@ from gnnrp.kernels.features import pairwise, sparse_rows
 from gnnrp.kernels.features.inputs import as_float, validate
 from gnnrp.kernels.gntk import activations
 from gnnrp.kernels.gntk import network as networks
+from gnnrp.kernels.gntk._correlation import snap_parallel
 from gnnrp.kernels.gntk.activations import Activation
 from gnnrp.kernels.gntk.network import Network
 from gnnrp.runtime import arrays, checks
@@ -117,7 +118,7 @@ def transform(
     checks.shape("the variances of the columns", columns, nngp.shape[1:])
     factor = jnp.asarray(activation.scale if scale is None else scale, nngp.dtype)
     variance = rows[:, None], columns[None, :]
-    sides = (activations.snap_parallel(nngp, *variance), *variance)
+    sides = (snap_parallel(nngp, *variance), *variance)
     derivative = activation.derivative(*sides)
     return Kernels(factor * activation.covariance(*sides), factor * derivative * ntk)
 

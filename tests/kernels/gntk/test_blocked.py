@@ -43,7 +43,7 @@ def test_blocks_of_any_width_give_the_recursion(depth, width):
 
 @pytest.mark.long
 @pytest.mark.parametrize("bias", gntk.BIASES)
-@pytest.mark.parametrize("name", activations.ACTIVATIONS)
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "gelu", "rbf", "identity"])
 @pytest.mark.parametrize("trained", [(True, False, True), (False, True, False)])
 def test_every_setting_is_that_of_the_recursion(bias, name, trained):
     P, G = world(1)

@@ -46,7 +46,7 @@ def test_blocks_are_those_of_the_recursion(depth, bias):
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-@pytest.mark.parametrize("name", activations.ACTIVATIONS)
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "gelu", "rbf", "identity"])
 def test_every_setting_is_that_of_the_recursion(depth, name):
     P, X = world(1)
     trained = (False, True, True)[:depth]

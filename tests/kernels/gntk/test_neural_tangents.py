@@ -1,5 +1,6 @@
 """neural-tangents as a second route to the kernels, and jax left as it was."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -63,10 +64,13 @@ def test_both_routes_give_the_same_kernels(kind, depth, bias, name):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("nt")
-@pytest.mark.parametrize("name", activations.ACTIVATIONS)
-def test_another_scale_and_every_name(name):
+@pytest.mark.parametrize(
+    ("name", "bias"),
+    list(zip(activations.ACTIVATIONS, itertools.cycle(gntk.BIASES), strict=False)),
+)
+def test_another_scale_and_every_name(name, bias):
     P, X = propagation("directed"), node_features()
-    network = gntk.Network(2, activations.by_name(name), 0.7)
+    network = gntk.Network(3, activations.by_name(name), 0.3, bias=bias, bias_std=0.4)
     assert_close(neural_tangents.gcn(P, X, network), ours(P, X, network), 1e-10)
 
 
