@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from gnnrp import metrics, propagation
+from gnnrp import propagation
+from gnnrp.estimator import _scores
 from gnnrp.estimator._inputs import SELECTED, Inputs
 from gnnrp.propagation import Steps, sweep
 from gnnrp.studies import choice as auto
@@ -104,7 +105,7 @@ def _hold_out(inputs: Inputs, params: dict[str, Any]) -> Inputs:
         inputs.train,
         fraction=float(params["holdout"]),
         seed=int(params["seed"]),
-        num_classes=1 if inputs.metric is metrics.accuracy else 2,
+        num_classes=2 if params["metric"] in _scores.OF_TASKS else 1,
     )
     return inputs._replace(train=inputs.train & ~out, val=out)
 

@@ -19,6 +19,7 @@ from gnnrp.graph import formats, masks
 from gnnrp.propagation import Trajectory
 from gnnrp.runtime import checks
 from gnnrp.studies import presets
+from gnnrp.types import MetricFn
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -59,9 +60,11 @@ class ResidualPropagation(Parameters):
             training nodes of the class) or {class: weight}, 1 by default; for the
             squared loss. They are divided by the largest, so that the same step sizes
             are stable.
-        metric: of selection and ``score``, "accuracy" or "roc_auc". For two classes,
-            "roc_auc" is the area of the second class's scores, else the mean of the
-            one-vs-rest areas.
+        metric: of selection and ``score``, a name of ``metrics.NAMES`` or a function
+            (scores, targets, mask) -> scalar, larger is better, which JAX can trace.
+            For two classes, "roc_auc" and "average_precision" are those of the second
+            class's scores, else the mean of the one-vs-rest ones. "neg_log_loss" is
+            that of the probabilities of ``predict_proba``.
         select: "first" or "last" of several best steps.
         method: see ``solvers.by_name``.
         precision: "float32", which is float64 if JAX has that enabled, or "float64",
@@ -83,7 +86,8 @@ class ResidualPropagation(Parameters):
         skipped_: with "auto", similarities not tried, and the reason of each.
         best_step_: of the fit.
         val_score_: score of the selected setting on validation nodes of ``classes_``,
-            or None; unreached nodes count as the first class.
+            or None; unreached nodes count as the first class, and have uniform
+            probabilities.
         report_: solver and divergence; see ``propagation.Report``.
         n_features_in_: with a kernel.
 
@@ -126,7 +130,7 @@ class ResidualPropagation(Parameters):
     search_seconds: float = 600.0
     loss: str = "squared"
     class_weight: str | dict[Any, float] | None = None
-    metric: str = "accuracy"
+    metric: str | MetricFn = "accuracy"
     select: str = "first"
     method: str = "auto"
     precision: str = "float32"
@@ -237,33 +241,43 @@ class ResidualPropagation(Parameters):
         Args:
             nodes: see ``predict``, also for the errors.
         """
-        index = self._index(nodes)
+        return self._probabilities(self._index(nodes))
+
+    def _probabilities(self, index: np.ndarray) -> np.ndarray:
         result = _scores.probabilities(self.scores_[index], self._fit_loss)
         result[self._unreached[index]] = self.class_prior_
-        return result.astype(self.scores_.dtype)
+        return result
 
     def score(self, nodes: Any = None, labels: Any = None) -> float:
-        """Return the accuracy on the nodes, or the ROC-AUC if ``metric`` is that.
+        """Return the metric on the nodes, by default the accuracy.
+
+        Accuracy, balanced accuracy and macro F1 are those of ``predict``, the log loss
+        is that of ``predict_proba``, and other metrics take ``scores_``.
 
         Args:
             nodes: boolean (n,), or node ids; by default the labeled nodes that ``fit``
                 used neither to train nor to validate.
             labels: of all nodes, or, if ``nodes`` are ids, of these in their order; by
-                default those of ``fit``. A class without training nodes is always an
-                error.
+                default those of ``fit``. Classes without training nodes are always
+                errors, count as one class, and have probability 0.
 
         Raises:
-            ValueError: nodes without a label, another number of labels, or a ROC-AUC
-                of nodes of one class; see ``predict`` for other errors.
+            ValueError: nodes without a label, another number of labels, or nodes of one
+                class for a metric that needs two; see ``predict`` for other errors.
         """
         self._check_fitted()
         index, codes = masks.labeled_mask(
             nodes, labels, self._codes, classes=self.classes_, used=self._used
         )
-        if self._fit_metric == "accuracy":
+        if self._fit_metric in _scores.OF_LABELS:
             self._warn_of_unreached(index)
-            return float(np.mean(self._predicted[index] == codes))
-        return _scores.roc_auc(self.scores_[index], codes)
+            values = np.eye(len(self.classes_))[self._predicted[index]]
+        elif self._fit_metric == "neg_log_loss":
+            self._warn_of_unreached(index)
+            values = self._probabilities(index)
+        else:
+            values = self.scores_[index]
+        return _scores.evaluate(self._fit_metric, values, codes)
 
     def _index(self, nodes: Any) -> np.ndarray:
         """Return the ids of the nodes to predict, and warn of unreached ones."""
