@@ -344,7 +344,7 @@ def _to_round_off(scores: Any) -> Any:
 
 
 def _classify(
-    scores: Float[Array, "n c"], targets: Float[Array, "n c"]
+    scores: Float[Array, "n c"], targets: Float[Any, "n c"]
 ) -> tuple[Int[Array, " n"], Int[Array, " n"]]:
     """Return the class of each row, c for none, and the predicted class.
 
@@ -361,7 +361,7 @@ def _classify(
 
 
 def _counts(
-    scores: Float[Array, "n c"], targets: Float[Array, "n c"], mask: Bool[Array, " n"]
+    scores: Float[Array, "n c"], targets: Float[Any, "n c"], mask: Bool[Any, " n"]
 ) -> Float[Array, "3 c+1"]:
     """Return true positives, targets and predictions of each class."""
     labels, predicted = _classify(scores, targets)

@@ -1,10 +1,12 @@
 """Selection of power, step size and number of steps by validation."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from gnnrp import propagation
 from gnnrp.estimator import _scores
@@ -29,9 +31,22 @@ class Choice(NamedTuple):
     skipped: dict[str, str] | None = None  # candidate -> reason
 
 
-def fit(
-    inputs: Inputs, params: dict[str, Any]
-) -> tuple[Choice, propagation.Trajectory]:
+class Calibration(NamedTuple):
+    """Scores of nodes of which the run has not seen the labels, and their classes."""
+
+    scores: Float[np.ndarray, "q c"]
+    codes: Int[np.ndarray, " q"]
+
+
+class Fit(NamedTuple):
+    """The chosen setting, its run, and what calibrates its probabilities."""
+
+    choice: Choice
+    trajectory: propagation.Trajectory
+    calibration: Calibration | None = None
+
+
+def fit(inputs: Inputs, params: dict[str, Any]) -> Fit:
     """Choose the parameters that are None by validation, and run RP with them."""
     if inputs.similarity is None:
         return _fit_auto(inputs, params)
@@ -58,12 +73,13 @@ def fit(
     if inputs.val.any():
         choice = choice._replace(val=float(trajectory.best_val))
     choice = choice._replace(best_step=int(trajectory.best_step))
-    return choice, trajectory._replace(report=report)
+    trajectory = trajectory._replace(report=report)
+    rerun = functools.partial(_run, choice=choice, num_steps=choice.best_step)
+    calibration = _calibration(inputs, params, trajectory, rerun)
+    return Fit(choice, trajectory, calibration)
 
 
-def _fit_auto(
-    inputs: Inputs, params: dict[str, Any]
-) -> tuple[Choice, propagation.Trajectory]:
+def _fit_auto(inputs: Inputs, params: dict[str, Any]) -> Fit:
     """Choose the similarity too."""
     part = inputs if inputs.val.any() else _hold_out(inputs, params)
     task = Task(
@@ -95,7 +111,28 @@ def _fit_auto(
         found.as_dict()["trials"],
         found.skipped,
     )
-    return choice, trajectory
+    rerun = functools.partial(
+        _run_along, flow=flow, step_size=step_size, num_steps=choice.best_step
+    )
+    calibration = _calibration(chosen, params, trajectory, rerun)
+    return Fit(choice, trajectory, calibration)
+
+
+def _calibration(
+    inputs: Inputs,
+    params: dict[str, Any],
+    trajectory: propagation.Trajectory,
+    rerun: Callable[[Inputs], propagation.Trajectory],
+) -> Calibration | None:
+    """Return the scores of validation nodes, or of nodes held out of another run."""
+    if not params["calibrate"]:
+        return None
+    part = inputs
+    if not inputs.val.any():
+        part = _hold_out(inputs, params)
+        trajectory = rerun(part._replace(val=np.zeros_like(part.val)))
+    scores = np.asarray(trajectory.predictions)[part.val]
+    return Calibration(scores, part.codes[part.val])
 
 
 def _hold_out(inputs: Inputs, params: dict[str, Any]) -> Inputs:
@@ -181,7 +218,8 @@ def held_out(
     if len(np.unique(codes[result])) < num_classes:
         msg = (
             f"validation by held-out nodes needs {num_classes} class(es) with two "
-            "training nodes; pass val_mask, or power, step_size and num_steps"
+            "training nodes; pass val_mask, or set power, step_size and num_steps and "
+            "do not calibrate"
         )
         raise ValueError(msg)
     return result

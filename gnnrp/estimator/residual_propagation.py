@@ -7,16 +7,16 @@ samples, for scikit-learn's model selection.
 
 import dataclasses
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from gnnrp.estimator import _inputs, _scores, _selection
+from gnnrp.estimator import _calibration, _inputs, _scores, _selection
 from gnnrp.estimator._inputs import Inputs
 from gnnrp.estimator._parameters import Parameters
-from gnnrp.estimator._selection import Choice
+from gnnrp.estimator._selection import Fit
 from gnnrp.graph import formats, masks
-from gnnrp.propagation import Trajectory
+from gnnrp.propagation import Divergence
 from gnnrp.runtime import checks
 from gnnrp.studies import presets
 from gnnrp.types import MetricFn
@@ -65,6 +65,9 @@ class ResidualPropagation(Parameters):
             For two classes, "roc_auc" and "average_precision" are those of the second
             class's scores, else the mean of the one-vs-rest ones. "neg_log_loss" is
             that of the probabilities of ``predict_proba``.
+        calibrate: scale the probabilities by a temperature, which minimizes the log
+            loss on ``val_mask``, or else on held-out training nodes of another run with
+            the same settings. Predictions do not change.
         select: "first" or "last" of several best steps.
         method: see ``solvers.by_name``.
         precision: "float32", which is float64 if JAX has that enabled, or "float64",
@@ -88,6 +91,7 @@ class ResidualPropagation(Parameters):
         val_score_: score of the selected setting on validation nodes of ``classes_``,
             or None; unreached nodes count as the first class, and have uniform
             probabilities.
+        temperature_: T of ``predict_proba``, or None.
         report_: solver and divergence; see ``propagation.Report``.
         n_features_in_: with a kernel.
 
@@ -131,6 +135,7 @@ class ResidualPropagation(Parameters):
     loss: str = "squared"
     class_weight: str | dict[Any, float] | None = None
     metric: str | MetricFn = "accuracy"
+    calibrate: bool = False
     select: str = "first"
     method: str = "auto"
     precision: str = "float32"
@@ -202,9 +207,9 @@ class ResidualPropagation(Parameters):
         with presets.precision(settings.precision):
             inputs = _inputs.validate(data, initial, settings, self.metric, auto=auto)
             inputs = _inputs.set_class_weights(inputs, self.class_weight)
-            choice, trajectory = _selection.fit(inputs, params)
-        self._set_results(inputs, choice, trajectory)
-        for remark in trajectory.report.warnings.values():
+            found = _selection.fit(inputs, params)
+        self._set_results(inputs, found)
+        for remark in found.trajectory.report.warnings.values():
             warnings.warn(remark, UserWarning, stacklevel=2)
         self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
@@ -235,8 +240,9 @@ class ResidualPropagation(Parameters):
 
         For the squared and the absolute loss: scores clipped at 0, over their sum;
         rows without a positive score subtract their minimum instead. For softmax, the
-        softmax of the scores; for sigmoid, the sigmoids over their sum. The largest
-        entry is the prediction. The probabilities are not calibrated.
+        softmax of the scores; for sigmoid, the sigmoids over their sum. If calibrated,
+        softmax(z / T) with ``temperature_`` T; z are the scores of softmax and sigmoid,
+        and these shares for the other losses. The largest entry is the prediction.
 
         Args:
             nodes: see ``predict``, also for the errors.
@@ -244,7 +250,11 @@ class ResidualPropagation(Parameters):
         return self._probabilities(self._index(nodes))
 
     def _probabilities(self, index: np.ndarray) -> np.ndarray:
-        result = _scores.probabilities(self.scores_[index], self._fit_loss)
+        scores, loss = self.scores_[index], self._fit_loss
+        if self.temperature_ is None:
+            result = _scores.probabilities(scores, loss)
+        else:
+            result = _calibration.probabilities(scores, loss, self.temperature_)
         result[self._unreached[index]] = self.class_prior_
         return result
 
@@ -286,24 +296,19 @@ class ResidualPropagation(Parameters):
         self._warn_of_unreached(index, stacklevel=4)
         return index
 
-    def _set_results(
-        self, inputs: Inputs, choice: Choice, trajectory: Trajectory
-    ) -> None:
+    def _set_results(self, inputs: Inputs, found: Fit) -> None:
         """Set the fitted attributes, all at once."""
+        choice, trajectory, calibration = found
         scores = np.asarray(trajectory.predictions)
         growth = trajectory.report.divergences[0]
         if not np.isfinite(scores).all() or choice.best_step == 0:
-            reason = growth.explanation if growth else "no step has a validation score"
-            remedies = []
-            if not growth or "step size" in reason:
-                remedies.append("a smaller step_size")
-            if growth and growth.safe_step_size == 0:
-                remedies.append("an even power or an alpha of at most 0.5")
-            msg = f"RP did not stay finite ({reason}); take {', and '.join(remedies)}"
-            raise ValueError(msg)
+            _refuse_divergence(growth)
         if growth and choice.best_step >= growth.step:
             msg = f"the residual grows from step {growth.step} on: {growth.explanation}"
             warnings.warn(msg, UserWarning, stacklevel=3)
+        temperature = None
+        if calibration is not None:
+            temperature = _calibration.fit(*calibration, self.loss)
         start = inputs.start()
         start = np.zeros_like(scores) if start is None else start
         counts = np.bincount(inputs.codes[inputs.train], minlength=len(inputs.classes))
@@ -317,6 +322,7 @@ class ResidualPropagation(Parameters):
         self.similarity_, self.trials_ = choice.similarity, choice.trials
         self.skipped_ = choice.skipped
         self.val_score_ = None if np.isnan(choice.val) else choice.val
+        self.temperature_ = temperature
         self.report_ = trajectory.report
         self._codes, self._used = inputs.codes, inputs.used
         # Later calls of set_params do not change the fit.
@@ -339,3 +345,14 @@ class ResidualPropagation(Parameters):
         if not hasattr(self, "scores_"):
             msg = f"this {type(self).__name__} is not fitted; call fit(graph, labels)"
             raise NotFittedError(msg)
+
+
+def _refuse_divergence(growth: Divergence | None) -> NoReturn:
+    reason = growth.explanation if growth else "no step has a validation score"
+    remedies = []
+    if not growth or "step size" in reason:
+        remedies.append("a smaller step_size")
+    if growth and growth.safe_step_size == 0:
+        remedies.append("an even power or an alpha of at most 0.5")
+    msg = f"RP did not stay finite ({reason}); take {', and '.join(remedies)}"
+    raise ValueError(msg)
