@@ -12,7 +12,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-_METRIC = {"accuracy": "accuracy (%)", "roc_auc": "ROC-AUC (%)"}
+_METRIC = {
+    "accuracy": "accuracy (%)",
+    "balanced_accuracy": "balanced accuracy (%)",
+    "macro_f1": "macro F1 (%)",
+    "roc_auc": "ROC-AUC (%)",
+    "average_precision": "average precision (%)",
+}
 _LABELS = {
     "majority": "majority",
     "lp": "label propagation",

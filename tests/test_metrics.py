@@ -278,3 +278,208 @@ def test_metrics_are_known_by_name():
     assert metrics.by_name("roc_auc") is metrics.roc_auc_to_round_off
     with pytest.raises(ValueError, match="got 'auc'"):
         metrics.by_name("auc")
+
+
+# Of classes, precision and probabilities
+
+
+def tied_classes(seed, n=80, c=4):
+    """Scores of few values, labels, and a mask; class 2 is neither label nor best."""
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 3, (n, c)).astype(np.float64)
+    scores[:, 2] = -1
+    labels = rng.choice([0, 1, 3], n, p=[0.7, 0.2, 0.1])
+    return scores, labels, rng.random(n) < 0.6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("score", "reference"),
+    [
+        (metrics.balanced_accuracy, sklearn.metrics.balanced_accuracy_score),
+        (
+            metrics.macro_f1,
+            lambda y, p: sklearn.metrics.f1_score(y, p, average="macro"),
+        ),
+    ],
+)
+def test_means_over_classes_are_those_of_scikit_learn(score, reference, seed):
+    scores, labels, mask = tied_classes(seed)
+    found = jax.jit(score)(jnp.asarray(scores), one_hot(labels, 4), jnp.asarray(mask))
+    expected = reference(labels[mask], scores.argmax(axis=1)[mask])
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.long
+def test_a_predicted_class_without_targets_lowers_the_macro_f1_alone():
+    labels, predicted = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 2])
+    given = one_hot(predicted, 3), one_hot(labels, 3), all_of(4)
+    np.testing.assert_allclose(metrics.balanced_accuracy(*given), 3 / 4)
+    expected = sklearn.metrics.f1_score(labels, predicted, average="macro")
+    np.testing.assert_allclose(metrics.macro_f1(*given), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("score", [metrics.balanced_accuracy, metrics.macro_f1])
+def test_rows_without_a_class_are_a_class_that_is_never_predicted(score):
+    targets = one_hot([0, 0, 1, 1], 2).at[3].set(0)
+    np.testing.assert_allclose(
+        score(one_hot([0, 0, 1, 1], 2), targets, all_of(4)),
+        {
+            metrics.balanced_accuracy: 2 / 3,
+            metrics.macro_f1: (1 + 2 / 3 + 0) / 3,
+        }[score],
+    )
+    outside = jnp.array([True, True, True, False])
+    assert score(one_hot([0, 0, 1, 1], 2), targets, outside) == 1
+
+
+def test_a_row_without_a_class_is_an_error():
+    targets = one_hot([0, 1], 2).at[0].set(0)
+    assert accuracy(one_hot([0, 1], 2), targets, all_of(2)) == 0.5
+
+
+average_precision = jax.jit(metrics.average_precision)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", SEEDS)
+def test_average_precision_with_ties_is_that_of_scikit_learn(seed):
+    scores, targets, mask = tied_problem(seed)
+    known = mask[:, None] & ~np.isnan(targets)
+    expected = [
+        sklearn.metrics.average_precision_score(targets[rows, i], scores[rows, i])
+        for i, rows in enumerate(known.T)
+    ]
+    found = average_precision(*map(jnp.asarray, (scores, targets, mask)))
+    np.testing.assert_allclose(found, np.mean(expected), rtol=1e-12)
+
+
+def test_average_precision_leaves_out_tasks_of_one_class():
+    targets = jnp.array([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    scores = jnp.array([[0.0, 1.0], [5.0, 2.0], [0.0, 3.0]])
+    np.testing.assert_allclose(
+        average_precision(scores, targets, all_of(3)), (1 + 2 / 3) / 2
+    )
+    assert jnp.isnan(average_precision(scores[:, :1], targets[:, :1], all_of(3)))
+
+
+@pytest.mark.long
+def test_round_off_does_not_rank_nodes_for_the_average_precision():
+    scores, targets, mask = map(jnp.asarray, tied_problem(1))
+    noise = np.random.default_rng(1).uniform(-5, 5, scores.shape)
+    noisy = scores * (1 + noise * np.finfo(float).eps)
+    exact = average_precision(scores, targets, mask)
+    assert abs(average_precision(noisy, targets, mask) - exact) > 1e-4
+    assert metrics.by_name("average_precision")(noisy, targets, mask) == exact
+
+
+@pytest.mark.long
+@dtypes
+@pytest.mark.parametrize("seed", SEEDS)
+def test_neg_log_loss_is_that_of_scikit_learn_zeros_included(seed, dtype):
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.full(4, 0.3), 60).astype(dtype)
+    p[:9] = np.eye(4, dtype=dtype)[rng.integers(0, 4, 9)]
+    labels, mask = rng.integers(0, 4, 60), rng.random(60) < 0.7
+    found = metrics.neg_log_loss(jnp.asarray(p), one_hot(labels, 4, dtype), mask)
+    expected = -sklearn.metrics.log_loss(labels[mask], p[mask], labels=range(4))
+    assert found.dtype == dtype
+    rtol = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(found, expected, rtol=rtol)
+
+
+def reference_ece(p, labels, mask, num_bins):
+    confidence, hits = p.max(axis=1), p.argmax(axis=1) == labels
+    error = 0.0
+    for m in range(num_bins):
+        low, high = m / num_bins, (m + 1) / num_bins
+        inside = mask & (confidence > low) & (confidence <= high)
+        if inside.any():
+            gap = hits[inside].mean() - confidence[inside].mean()
+            error += inside.sum() / mask.sum() * abs(gap)
+    return error
+
+
+@pytest.mark.parametrize("num_bins", [1, 10, 15])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_calibration_error_is_that_of_a_loop_over_the_bins(seed, num_bins):
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(3), 90)
+    p[:3] = [[0.6, 0.4, 0], [1, 0, 0], [0.2, 0.8, 0]]  # on the edges of bins
+    labels, mask = rng.integers(0, 3, 90), rng.random(90) < 0.8
+    ece = jax.jit(metrics.expected_calibration_error, static_argnames="num_bins")
+    found = ece(jnp.asarray(p), one_hot(labels, 3), mask, num_bins=num_bins)
+    expected = reference_ece(p, labels, mask, num_bins)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_confidence_that_is_accuracy_has_no_calibration_error():
+    p = jnp.tile(jnp.array([[0.75, 0.25]]), (4, 1))
+    labels = one_hot([0, 0, 1, 0], 2)
+    assert metrics.expected_calibration_error(p, labels, all_of(4)) == 0
+    with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
+        metrics.expected_calibration_error(p, labels, all_of(4), num_bins=0)
+
+
+def test_probabilities_of_squared_scores_are_shares_of_the_positive_ones():
+    scores = jnp.array([[3.0, 1.0, -2.0], [-3.0, -1.0, -2.0], [-5.0, -5.0, -5.0]])
+    expected = [[0.75, 0.25, 0], [0, 2 / 3, 1 / 3], [1 / 3] * 3]
+    for loss in ("squared", "absolute"):
+        np.testing.assert_allclose(metrics.probabilities(scores, loss), expected)
+
+
+@pytest.mark.parametrize(
+    ("loss", "weights"),
+    [("softmax", np.exp), ("sigmoid", lambda x: 1 / (1 + np.exp(-x)))],
+)
+def test_probabilities_of_logits_are_shares_of_their_exponentials(loss, weights):
+    logits = np.random.default_rng(0).normal(size=(20, 3))
+    expected = weights(logits) / weights(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(metrics.probabilities(logits, loss), expected)
+    far = metrics.probabilities(logits - 900, loss)
+    assert np.array_equal(far.argmax(axis=1), logits.argmax(axis=1))
+
+
+@pytest.mark.long
+def test_neg_log_loss_by_name_is_that_of_the_probabilities_of_the_scores():
+    scores, labels, mask = tied_classes(0)
+    targets = one_hot(labels, 4)
+    for loss in metrics.LOSSES:
+        found = metrics.by_name("neg_log_loss", loss=loss)(scores, targets, mask)
+        p = metrics.probabilities(scores, loss)
+        assert found == metrics.neg_log_loss(p, targets, mask)
+    with pytest.raises(ValueError, match="neg_log_loss needs the loss of the run"):
+        metrics.by_name("neg_log_loss")
+    with pytest.raises(ValueError, match=r"loss must be one of .* got 'hinge'"):
+        metrics.by_name("neg_log_loss", loss="hinge")
+
+
+LATER = [
+    *map(metrics.by_name, ("balanced_accuracy", "macro_f1", "average_precision")),
+    *(metrics.by_name("neg_log_loss", loss=loss) for loss in metrics.LOSSES),
+    metrics.expected_calibration_error,
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("score", LATER)
+def test_a_diverged_run_and_an_empty_mask_score_nan_without_making_one(score):
+    targets = one_hot([0, 1, 1, 0], 2)
+    with jax.debug_nans(True):
+        assert jnp.isfinite(score(targets, targets, all_of(4)))
+    compiled = jax.jit(score)
+    assert jnp.isnan(compiled(targets, targets, jnp.zeros(4, bool)))
+    for broken in (np.nan, np.inf):
+        assert jnp.isnan(compiled(targets.at[2, 1].set(broken), targets, all_of(4)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("score", LATER)
+def test_a_batch_of_later_metrics_is_scored_one_by_one(score):
+    problems = [tied_classes(seed) for seed in SEEDS]
+    scores, _, masks = (jnp.stack(arrays) for arrays in zip(*problems, strict=True))
+    targets = one_hot(problems[0][1], 4)
+    found = jax.jit(jax.vmap(score, in_axes=(0, None, 0)))(scores, targets, masks)
+    expected = [score(s, targets, m) for s, m in zip(scores, masks, strict=True)]
+    np.testing.assert_allclose(found, jnp.stack(expected), rtol=1e-12)

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from gnnrp.tables.graph_tables import GraphTables
 
 _REQUIRED = ("edges", "labels")
+Metric = Literal[
+    "accuracy",
+    "balanced_accuracy",
+    "macro_f1",
+    "roc_auc",
+    "average_precision",
+    "neg_log_loss",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +55,7 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
     """Share of the labels of each class that is held out to test the predictions."""
     search_seconds: float = 30.0
     """Time after which no other similarity is tried."""
-    metric: Literal["accuracy", "roc_auc"] = "accuracy"
+    metric: Metric = "accuracy"
     """Metric of the choice."""
     seed: int = 0
     """Seed of the held-out labels."""
@@ -72,6 +80,7 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
             similarity="auto",
             search_seconds=self.search_seconds,
             metric=self.metric,
+            calibrate=True,
             seed=self.seed,
         )
         with Bar(quiet=self.quiet):

@@ -23,7 +23,7 @@ class Dataset(NamedTuple):
     labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n q"]  # -1 or NaN: unknown
     num_classes: int
     splits: Split  # bool (s, n), also for one split
-    metric: str  # "accuracy" or "roc_auc"
+    metric: str  # a name of ``metrics.by_name``, which needs no loss
     edge_convention: str  # for counting edges as the paper: "both", "once" or "lines"
     files: dict[str, str]  # file name below ``folder`` -> sha256
     folder: str | None  # None if generated

@@ -128,7 +128,8 @@ def parse_settings(params: dict[str, Any]) -> RPSettings:
         msg = f"holdout must lie between 0 and 1, got {params['holdout']}"
         raise ValueError(msg)
     checks.count("seed", params["seed"], 0)
-    metrics.by_name(params["metric"])
+    if not callable(params["metric"]):
+        metrics.by_name(params["metric"], loss=params["loss"])
     names = ("row_normalize", "hops", "scaling", "center")
     names += ("loss", "select", "method", "precision")
     if params["class_weight"] is not None and params["loss"] != "squared":
@@ -155,12 +156,18 @@ def check_free(params: dict[str, Any], defaults: dict[str, Any]) -> None:
 
 
 def validate(
-    data: GraphData, initial: Any, settings: RPSettings, metric: str, *, auto: bool
+    data: GraphData,
+    initial: Any,
+    settings: RPSettings,
+    metric: str | MetricFn,
+    *,
+    auto: bool,
 ) -> Inputs:
     """Validate graph, labels, masks and features, and build S unless it is chosen."""
     classes, codes, train, val = _nodes(data)
-    if metric == "roc_auc" and val.any() and len(np.unique(codes[val])) == 1:
-        msg = "roc_auc needs two classes in val_mask, and all its nodes are of one"
+    needs_two = metric in _scores.OF_TASKS and val.any()
+    if needs_two and len(np.unique(codes[val])) == 1:
+        msg = f"{metric} needs two classes in val_mask, and all its nodes are of one"
         raise ValueError(msg)
     needs_features = settings.kernel or (auto and data.features is not None)
     x = _features(data.features) if needs_features else None
@@ -195,7 +202,7 @@ def validate(
         classes=classes,
         codes=codes,
         num_features=None if x is None else x.shape[1],
-        metric=_scores.metric_fn(metric, len(classes)),
+        metric=_scores.metric_fn(metric, len(classes), settings.loss),
         settings=settings,
     )
     return inputs._replace(maps=Similarities(inputs.task())) if auto else inputs

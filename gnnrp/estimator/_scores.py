@@ -1,5 +1,6 @@
-"""Metric and class probabilities of the scores of an estimator."""
+"""Metrics and class probabilities of the scores of an estimator."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,48 +11,66 @@ from gnnrp import metrics
 from gnnrp.studies import presets
 from gnnrp.types import MetricFn
 
+OF_LABELS = ("accuracy", "balanced_accuracy", "macro_f1")
+"""Metrics of predicted classes."""
+OF_TASKS = ("roc_auc", "average_precision")
+"""Metrics of the order of scores, which need two classes."""
 
-def metric_fn(name: str, num_classes: int) -> MetricFn:
-    """Return a metric by name; ROC-AUC of two classes scores the second."""
-    found = metrics.by_name(name)
-    return _binary_roc_auc if name == "roc_auc" and num_classes == 2 else found
+
+def metric_fn(metric: str | MetricFn, num_classes: int, loss: str) -> MetricFn:
+    """Return a metric of scores; those of tasks score the second of two classes."""
+    if callable(metric):
+        return metric
+    if metric in OF_TASKS and num_classes == 2:
+        return _OF_SECOND[metric]
+    return metrics.by_name(metric, loss=loss)
 
 
-def roc_auc(scores: Float[np.ndarray, "q c"], codes: Int[np.ndarray, " q"]) -> float:
-    """Return the ROC-AUC of scores of nodes of these classes."""
-    num_classes = scores.shape[1]
-    targets = (codes[:, None] == np.arange(num_classes)).astype(scores.dtype)
-    with presets.precision(str(scores.dtype)):
-        arrays = map(jnp.asarray, (scores, targets, np.ones(len(codes), bool)))
-        area = float(metric_fn("roc_auc", num_classes)(*arrays))
-    if np.isnan(area):
+def evaluate(
+    metric: str | MetricFn,
+    values: Float[np.ndarray, "q c"],
+    codes: Int[np.ndarray, " q"],
+) -> float:
+    """Return a metric of nodes of these classes.
+
+    Args:
+        metric: name or function.
+        values: probabilities for "neg_log_loss", one-hot predictions for metrics of
+            labels, scores for others.
+        codes: indices of the classes; c for a class without a column.
+
+    Raises:
+        ValueError: nodes of one class, for a metric that needs two.
+    """
+    num_classes = values.shape[1]
+    targets = (codes[:, None] == np.arange(num_classes)).astype(values.dtype)
+    with presets.precision(str(values.dtype)):
+        arrays = map(jnp.asarray, (values, targets, np.ones(len(codes), bool)))
+        if metric == "neg_log_loss":
+            return float(metrics.neg_log_loss(*arrays))
+        value = float(metric_fn(metric, num_classes, "squared")(*arrays))
+    if metric in OF_TASKS and np.isnan(value):
         msg = (
-            f"roc_auc needs nodes of two classes, and all {len(codes)} are of one; "
+            f"{metric} needs nodes of two classes, and all {len(codes)} are of one; "
             "pass more nodes"
         )
         raise ValueError(msg)
-    return area
+    return value
 
 
 def probabilities(
     scores: Float[np.ndarray, "q c"], loss: str
 ) -> Float[np.ndarray, "q c"]:
-    """Return distributions over the classes, largest where the scores are."""
-    x = scores.astype(np.float64)
-    if loss == "softmax":
-        x = np.exp(x - x.max(axis=1, keepdims=True))
-    elif loss == "sigmoid":
-        # In logarithms, so that rows of very negative scores keep a largest entry.
-        log = -np.logaddexp(0, -x)
-        x = np.exp(log - log.max(axis=1, keepdims=True))
-    else:
-        positive = (x > 0).any(axis=1, keepdims=True)
-        lifted = x - x.min(axis=1, keepdims=True)
-        x = np.where(positive, np.maximum(x, 0), lifted)
-    total = x.sum(axis=1, keepdims=True)
-    uniform = np.full_like(x, 1 / x.shape[1])
-    return np.divide(x, total, out=uniform, where=total > 0)
+    """Return distributions over the classes in the precision of the scores."""
+    with presets.precision(str(scores.dtype)):
+        return np.array(metrics.probabilities(scores, loss))
 
 
-def _binary_roc_auc(scores: Any, targets: Any, mask: Any) -> Any:
-    return metrics.roc_auc_to_round_off(scores[:, 1:], targets[:, 1:], mask)
+def _of_second(scores: Any, targets: Any, mask: Any, *, metric: MetricFn) -> Any:
+    return metric(scores[:, 1:], targets[:, 1:], mask)
+
+
+_OF_SECOND = {
+    name: functools.partial(_of_second, metric=metrics.by_name(name))
+    for name in OF_TASKS
+}

@@ -4,9 +4,10 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
-from gnnrp import metrics, propagation
+from gnnrp import propagation
+from gnnrp.estimator import _scores
 from gnnrp.estimator._inputs import SELECTED, Inputs
 from gnnrp.propagation import Steps, sweep
 from gnnrp.studies import choice as auto
@@ -29,9 +30,22 @@ class Choice(NamedTuple):
     skipped: dict[str, str] | None = None  # candidate -> reason
 
 
-def fit(
-    inputs: Inputs, params: dict[str, Any]
-) -> tuple[Choice, propagation.Trajectory]:
+class Calibration(NamedTuple):
+    """Scores of nodes of which the run has not seen the labels, and their classes."""
+
+    scores: Float[np.ndarray, "q c"]
+    codes: Int[np.ndarray, " q"]
+
+
+class Fit(NamedTuple):
+    """The chosen setting, its run, and what calibrates its probabilities."""
+
+    choice: Choice
+    trajectory: propagation.Trajectory
+    calibration: Calibration | None = None
+
+
+def fit(inputs: Inputs, params: dict[str, Any]) -> Fit:
     """Choose the parameters that are None by validation, and run RP with them."""
     if inputs.similarity is None:
         return _fit_auto(inputs, params)
@@ -58,12 +72,14 @@ def fit(
     if inputs.val.any():
         choice = choice._replace(val=float(trajectory.best_val))
     choice = choice._replace(best_step=int(trajectory.best_step))
-    return choice, trajectory._replace(report=report)
+    trajectory = trajectory._replace(report=report)
+    calibration = None
+    if params["calibrate"]:
+        calibration = _calibration(inputs, trajectory, choice, params)
+    return Fit(choice, trajectory, calibration)
 
 
-def _fit_auto(
-    inputs: Inputs, params: dict[str, Any]
-) -> tuple[Choice, propagation.Trajectory]:
+def _fit_auto(inputs: Inputs, params: dict[str, Any]) -> Fit:
     """Choose the similarity too."""
     part = inputs if inputs.val.any() else _hold_out(inputs, params)
     assert inputs.maps is not None
@@ -80,19 +96,24 @@ def _fit_auto(
         found.as_dict()["trials"],
         found.skipped,
     )
+    calibration = None
+    if params["calibrate"]:
+        scores = np.asarray(found.predictions[0])[part.val]
+        calibration = Calibration(scores, part.codes[part.val])
     if part is not inputs:
-        return refit(inputs, choice)
+        return refit(inputs, choice)._replace(calibration=calibration)
     settings = trial.candidate.parts[-1]
     chosen = inputs._replace(settings=settings)
     flow = inputs.maps.build(trial.candidate)
     trajectory = _run_along(chosen, flow, trial.step_size, settings.num_steps)
-    return choice._replace(best_step=int(trajectory.best_step)), trajectory
+    choice = choice._replace(best_step=int(trajectory.best_step))
+    return Fit(choice, trajectory, calibration)
 
 
-def refit(inputs: Inputs, choice: Choice) -> tuple[Choice, propagation.Trajectory]:
+def refit(inputs: Inputs, choice: Choice) -> Fit:
     """Run RP on other inputs with a chosen similarity, up to the chosen time η t."""
     if choice.candidate is None:
-        return choice, _run(inputs, choice, choice.best_step)
+        return Fit(choice, _run(inputs, choice, choice.best_step))
     assert inputs.maps is not None
     flow = inputs.maps.build(choice.candidate)
     # More training nodes have a larger λ_max, so η becomes smaller.
@@ -100,7 +121,21 @@ def refit(inputs: Inputs, choice: Choice) -> tuple[Choice, propagation.Trajector
     num_steps = max(1, round(choice.best_step * choice.step_size / step_size))
     chosen = inputs._replace(settings=choice.candidate.parts[-1])
     trajectory = _run_along(chosen, flow, step_size, num_steps)
-    return choice._replace(step_size=step_size, best_step=num_steps), trajectory
+    choice = choice._replace(step_size=step_size, best_step=num_steps)
+    return Fit(choice, trajectory)
+
+
+def _calibration(
+    inputs: Inputs, trajectory: propagation.Trajectory, choice: Choice, params: Any
+) -> Calibration:
+    """Return the scores of validation nodes, or of nodes held out of another run."""
+    part = inputs
+    if not inputs.val.any():
+        part = _hold_out(inputs, params)
+        without = part._replace(val=np.zeros_like(part.val))
+        trajectory = _run(without, choice, choice.best_step)
+    scores = np.asarray(trajectory.predictions)[part.val]
+    return Calibration(scores, part.codes[part.val])
 
 
 def _hold_out(inputs: Inputs, params: dict[str, Any]) -> Inputs:
@@ -110,7 +145,7 @@ def _hold_out(inputs: Inputs, params: dict[str, Any]) -> Inputs:
         inputs.train,
         fraction=float(params["holdout"]),
         seed=int(params["seed"]),
-        num_classes=1 if inputs.metric is metrics.accuracy else 2,
+        num_classes=2 if params["metric"] in _scores.OF_TASKS else 1,
     )
     return inputs._replace(train=inputs.train & ~out, val=out)
 
@@ -186,7 +221,8 @@ def held_out(
     if len(np.unique(codes[result])) < num_classes:
         msg = (
             f"validation by held-out nodes needs {num_classes} class(es) with two "
-            "training nodes; pass val_mask, or power, step_size and num_steps"
+            "training nodes; pass val_mask, or set power, step_size and num_steps and "
+            "do not calibrate"
         )
         raise ValueError(msg)
     return result

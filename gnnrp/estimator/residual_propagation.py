@@ -7,18 +7,19 @@ samples, for scikit-learn's model selection.
 
 import dataclasses
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from gnnrp.estimator import _inputs, _scores, _selection
+from gnnrp.estimator import _calibration, _inputs, _scores, _selection
 from gnnrp.estimator._inputs import Inputs
 from gnnrp.estimator._parameters import Parameters
-from gnnrp.estimator._selection import Choice
+from gnnrp.estimator._selection import Fit
 from gnnrp.graph import formats, masks
-from gnnrp.propagation import Trajectory
+from gnnrp.propagation import Divergence
 from gnnrp.runtime import checks
 from gnnrp.studies import presets
+from gnnrp.types import MetricFn
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -59,9 +60,14 @@ class ResidualPropagation(Parameters):
             training nodes of the class) or {class: weight}, 1 by default; for the
             squared loss. They are divided by the largest, so that the same step sizes
             are stable.
-        metric: of selection and ``score``, "accuracy" or "roc_auc". For two classes,
-            "roc_auc" is the area of the second class's scores, else the mean of the
-            one-vs-rest areas.
+        metric: of selection and ``score``, a name of ``metrics.NAMES`` or a function
+            (scores, targets, mask) -> scalar, larger is better, which JAX can trace.
+            For two classes, "roc_auc" and "average_precision" are those of the second
+            class's scores, else the mean of the one-vs-rest ones. "neg_log_loss" is
+            that of the probabilities of ``predict_proba``.
+        calibrate: scale the probabilities by a temperature, which minimizes the log
+            loss on ``val_mask``, or else on held-out training nodes of another run with
+            the same settings. Predictions do not change.
         select: "first" or "last" of several best steps.
         method: see ``solvers.by_name``.
         precision: "float32", which is float64 if JAX has that enabled, or "float64",
@@ -83,8 +89,10 @@ class ResidualPropagation(Parameters):
         skipped_: with "auto", similarities not tried, and the reason of each.
         best_step_: of the fit.
         val_score_: score of the selected setting on validation nodes of ``classes_``,
-            or None; unreached nodes count as the first class.
+            or None; unreached nodes count as the first class, and have uniform
+            probabilities.
         val_curve_: (t,) score on the nodes of ``val_mask`` after each step, or None.
+        temperature_: T of ``predict_proba``, or None.
         report_: solver and divergence; see ``propagation.Report``.
         n_features_in_: with a kernel.
 
@@ -127,7 +135,8 @@ class ResidualPropagation(Parameters):
     search_seconds: float = 600.0
     loss: str = "squared"
     class_weight: str | dict[Any, float] | None = None
-    metric: str = "accuracy"
+    metric: str | MetricFn = "accuracy"
+    calibrate: bool = False
     select: str = "first"
     method: str = "auto"
     precision: str = "float32"
@@ -208,10 +217,12 @@ class ResidualPropagation(Parameters):
     def _fit(self, inputs: Inputs) -> list[str]:
         """Choose, run and set the fitted attributes; return what to warn of."""
         params = self.get_params()
-        choice, trajectory = _selection.fit(inputs, params)
-        self._set_results(inputs, choice, trajectory)
-        self._fit_params, self._choice = params, choice
-        return list(trajectory.report.warnings.values())
+        found = _selection.fit(inputs, params)
+        self._set_results(inputs, found)
+        # Later calls of set_params do not change the fit.
+        self._fit_params, self._choice = params, found.choice
+        self._fit_loss, self._fit_metric = self.loss, self.metric
+        return list(found.trajectory.report.warnings.values())
 
     def refit(
         self,
@@ -227,8 +238,8 @@ class ResidualPropagation(Parameters):
         """Run RP again as ``fit`` chose, without choosing anew.
 
         For nodes, edges and labels that arrive later, and to train on the validation
-        nodes too. The similarity and the time η t stay those of ``fit``, and no node is
-        held out. The parameters are those that ``fit`` had.
+        nodes too. The similarity, the time η t and the temperature stay those of
+        ``fit``, and no node is held out. The parameters are those that ``fit`` had.
 
         Args:
             graph: see ``fit``, as for the other arguments.
@@ -266,8 +277,8 @@ class ResidualPropagation(Parameters):
 
     def _refit(self, inputs: Inputs) -> None:
         """Run as ``fit`` chose, and set the fitted attributes."""
-        choice, trajectory = _selection.refit(inputs, self._choice)
-        self._set_results(inputs, choice, trajectory)
+        found = _selection.refit(inputs, self._choice)
+        self._set_results(inputs, found, self.temperature_)
 
     def _check_num_features(self, inputs: Inputs) -> None:
         """Refuse features that differ in number from those of ``fit``."""
@@ -305,39 +316,54 @@ class ResidualPropagation(Parameters):
 
         For the squared and the absolute loss: scores clipped at 0, over their sum;
         rows without a positive score subtract their minimum instead. For softmax, the
-        softmax of the scores; for sigmoid, the sigmoids over their sum. The largest
-        entry is the prediction. The probabilities are not calibrated.
+        softmax of the scores; for sigmoid, the sigmoids over their sum. If calibrated,
+        softmax(z / T) with ``temperature_`` T; z are the scores of softmax and sigmoid,
+        and these shares for the other losses. The largest entry is the prediction.
 
         Args:
             nodes: see ``predict``, also for the errors.
         """
-        index = self._index(nodes)
-        result = _scores.probabilities(self.scores_[index], self._fit_loss)
+        return self._probabilities(self._index(nodes))
+
+    def _probabilities(self, index: np.ndarray) -> np.ndarray:
+        scores, loss = self.scores_[index], self._fit_loss
+        if self.temperature_ is None:
+            result = _scores.probabilities(scores, loss)
+        else:
+            result = _calibration.probabilities(scores, loss, self.temperature_)
         result[self._unreached[index]] = self.class_prior_
-        return result.astype(self.scores_.dtype)
+        return result
 
     def score(self, nodes: Any = None, labels: Any = None) -> float:
-        """Return the accuracy on the nodes, or the ROC-AUC if ``metric`` is that.
+        """Return the metric on the nodes, by default the accuracy.
+
+        Accuracy, balanced accuracy and macro F1 are those of ``predict``, the log loss
+        is that of ``predict_proba``, and other metrics take ``scores_``.
 
         Args:
             nodes: boolean (n,), or node ids; by default the labeled nodes that ``fit``
                 used neither to train nor to validate.
             labels: of all nodes, or, if ``nodes`` are ids, of these in their order; by
-                default those of ``fit``. A class without training nodes is always an
-                error.
+                default those of ``fit``. Classes without training nodes are always
+                errors, count as one class, and have probability 0.
 
         Raises:
-            ValueError: nodes without a label, another number of labels, or a ROC-AUC
-                of nodes of one class; see ``predict`` for other errors.
+            ValueError: nodes without a label, another number of labels, or nodes of one
+                class for a metric that needs two; see ``predict`` for other errors.
         """
         self._check_fitted()
         index, codes = masks.labeled_mask(
             nodes, labels, self._codes, classes=self.classes_, used=self._used
         )
-        if self._fit_metric == "accuracy":
+        if self._fit_metric in _scores.OF_LABELS:
             self._warn_of_unreached(index)
-            return float(np.mean(self._predicted[index] == codes))
-        return _scores.roc_auc(self.scores_[index], codes)
+            values = np.eye(len(self.classes_))[self._predicted[index]]
+        elif self._fit_metric == "neg_log_loss":
+            self._warn_of_unreached(index)
+            values = self._probabilities(index)
+        else:
+            values = self.scores_[index]
+        return _scores.evaluate(self._fit_metric, values, codes)
 
     def _index(self, nodes: Any) -> np.ndarray:
         """Return the ids of the nodes to predict, and warn of unreached ones."""
@@ -347,23 +373,19 @@ class ResidualPropagation(Parameters):
         return index
 
     def _set_results(
-        self, inputs: Inputs, choice: Choice, trajectory: Trajectory
+        self, inputs: Inputs, found: Fit, temperature: float | None = None
     ) -> None:
         """Set the fitted attributes, all at once."""
+        choice, trajectory, calibration = found
         scores = np.asarray(trajectory.predictions)
         growth = trajectory.report.divergences[0]
         if not np.isfinite(scores).all() or choice.best_step == 0:
-            reason = growth.explanation if growth else "no step has a validation score"
-            remedies = []
-            if not growth or "step size" in reason:
-                remedies.append("a smaller step_size")
-            if growth and growth.safe_step_size == 0:
-                remedies.append("an even power or an alpha of at most 0.5")
-            msg = f"RP did not stay finite ({reason}); take {', and '.join(remedies)}"
-            raise ValueError(msg)
+            _refuse_divergence(growth)
         if growth and choice.best_step >= growth.step:
             msg = f"the residual grows from step {growth.step} on: {growth.explanation}"
             warnings.warn(msg, UserWarning, stacklevel=4)
+        if calibration is not None:
+            temperature = _calibration.fit(*calibration, inputs.settings.loss)
         start = inputs.start()
         start = np.zeros_like(scores) if start is None else start
         counts = np.bincount(inputs.codes[inputs.train], minlength=len(inputs.classes))
@@ -379,10 +401,9 @@ class ResidualPropagation(Parameters):
         self.val_score_ = None if np.isnan(choice.val) else choice.val
         has_val = inputs.val.any()
         self.val_curve_ = np.ravel(trajectory.val) if has_val else None
+        self.temperature_ = temperature
         self.report_ = trajectory.report
         self._codes, self._used = inputs.codes, inputs.used
-        # Later calls of set_params do not change the fit.
-        self._fit_loss, self._fit_metric = self.loss, self.metric
         self.__dict__.pop("n_features_in_", None)
         if inputs.num_features is not None:
             self.n_features_in_ = inputs.num_features
@@ -401,3 +422,14 @@ class ResidualPropagation(Parameters):
         if not hasattr(self, "scores_"):
             msg = f"this {type(self).__name__} is not fitted; call fit(graph, labels)"
             raise NotFittedError(msg)
+
+
+def _refuse_divergence(growth: Divergence | None) -> NoReturn:
+    reason = growth.explanation if growth else "no step has a validation score"
+    remedies = []
+    if not growth or "step size" in reason:
+        remedies.append("a smaller step_size")
+    if growth and growth.safe_step_size == 0:
+        remedies.append("an even power or an alpha of at most 0.5")
+    msg = f"RP did not stay finite ({reason}); take {', and '.join(remedies)}"
+    raise ValueError(msg)

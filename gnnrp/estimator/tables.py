@@ -4,19 +4,22 @@ import time
 import warnings
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
-from gnnrp.estimator import _inputs
+from gnnrp import metrics
+from gnnrp.estimator import _inputs, _scores
 from gnnrp.estimator._inputs import Inputs
 from gnnrp.estimator._selection import held_out
 from gnnrp.estimator.residual_propagation import ResidualPropagation
 from gnnrp.graph import formats
 from gnnrp.runtime import checks
-from gnnrp.studies import records
+from gnnrp.studies import presets, records
 from gnnrp.tables.graph_tables import GraphTables
 
 HOLDOUT = 0.2
+_IN_PERCENT = (*_scores.OF_LABELS, "calibration_error")
 
 
 class Result(NamedTuple):
@@ -118,18 +121,30 @@ def _score(
 ) -> dict[str, Any]:
     """Return the scores of held-out nodes, and their confusion matrix."""
     nodes = np.flatnonzero(test)
-    matrix = confusion(tables.codes[nodes], model.labels_[nodes], len(tables.classes))
-    hits, given, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
-    present = given > 0
-    recall = hits[present] / given[present]
-    f1 = 2 * hits / np.maximum(given + predicted, 1)
+    codes, num_classes = tables.codes[nodes], len(tables.classes)
+    predictions = model.labels_[nodes]
+    one_hot = np.eye(num_classes)
+    scores = {
+        name: _scores.evaluate(name, one_hot[predictions], codes)
+        for name in _scores.OF_LABELS
+    }
+    p = _probabilities(model)[nodes].astype(np.float64)
+    with presets.precision("float64"):
+        arrays = map(jnp.asarray, (p, one_hot[codes], np.ones(len(nodes), bool)))
+        error = float(metrics.expected_calibration_error(*arrays))
     return {
         "nodes": len(nodes),
-        "accuracy": float(hits.sum() / len(nodes)),
-        "balanced_accuracy": float(recall.mean()),
-        "macro_f1": float(f1[given + predicted > 0].mean()),
-        "confusion": matrix.tolist(),
+        **scores,
+        "log_loss": -_scores.evaluate("neg_log_loss", p, codes),
+        "calibration_error": error,
+        "confusion": confusion(codes, predictions, num_classes).tolist(),
     }
+
+
+def _probabilities(model: ResidualPropagation) -> Float[np.ndarray, "n c"]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "no label reaches")  # the record counts them
+        return model.predict_proba()
 
 
 def confusion(
@@ -157,9 +172,7 @@ def _predictions(
     model: ResidualPropagation, tables: GraphTables
 ) -> dict[str, np.ndarray]:
     """Return the columns of the predictions."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "no label reaches")  # the record counts them
-        probabilities = model.predict_proba()
+    probabilities = _probabilities(model)
     ordered = np.sort(probabilities, axis=1)
     given = np.append(tables.classes, "")[tables.codes]  # -1: the empty text
     columns = {
@@ -177,7 +190,6 @@ def _predictions(
 def report(record: dict[str, Any]) -> str:
     """Return the record as text for a terminal."""
     heldout, seconds = record["heldout"], record["seconds"]
-    scores = ("accuracy", "balanced_accuracy", "macro_f1")
     width = max(map(len, record["classes"]), default=0)
     dropped = [
         f"{count:,} {name}" for name, count in record["dropped"].items() if count
@@ -191,7 +203,7 @@ def report(record: dict[str, Any]) -> str:
         f"{record['step_size']:.3g}",
         "",
         f"{heldout['nodes']} held-out labels, in percent:",
-        *(f"  {_words(name):20}{100 * heldout[name]:6.1f}" for name in scores),
+        *(f"  {_words(name):20}{100 * heldout[name]:6.1f}" for name in _IN_PERCENT),
         "",
         f"{'class':{width + 2}}{'labels':>10}{'predictions':>14}",
         *(

@@ -14,7 +14,13 @@ _NAMES = {
     "rp": "RP",
     "generalized rp": "RP with features",
 }
-_UNITS = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}
+_UNITS = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+}
 
 
 def run_table(record: dict[str, Any]) -> str:

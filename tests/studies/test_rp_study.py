@@ -13,7 +13,7 @@ from gnnrp.datasets import sbm
 from gnnrp.kernels import features
 from gnnrp.propagation import similarity
 from gnnrp.runtime import json_files
-from gnnrp.studies import baselines, presets, records, similarities
+from gnnrp.studies import baselines, presets, records, similarities, tables
 from gnnrp.studies import rp as rp_study
 
 
@@ -137,6 +137,23 @@ def test_the_published_score_is_not_that_of_random_splits(data):
     assert one["published"]["test"] == 95.55
     assert other["published"] is None
     assert (one["split_kind"], other["split_kind"]) == ("published", "random")
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [("macro_f1", "macro F1"), ("average_precision", "average precision")],
+)
+def test_a_dataset_may_have_any_metric_of_scores(data, metric, words):
+    settings = dataclasses.replace(presets.settings("sbm"), kernel=None, num_steps=3)
+    found = rp_study.run(data._replace(metric=metric), settings)
+    assert f"sbm: {words} in percent" in tables.run_table(found.record)
+    (split,) = found.record["splits"]
+    assert split["test"] == records.percent(found.trajectory.best_test[0])
+
+
+def test_a_dataset_cannot_have_a_metric_of_probabilities(data):
+    with pytest.raises(ValueError, match="neg_log_loss needs the loss of the run"):
+        rp_study.run(data._replace(metric="neg_log_loss"), presets.settings("sbm"))
 
 
 def test_records_are_plain_json_without_nan():
