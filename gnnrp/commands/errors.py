@@ -9,6 +9,7 @@ import warnings
 from gnnrp.runtime import streams
 
 BAD_INPUT, UNEXPECTED = 2, 1
+_JAX_MEMORY = "RESOURCE_EXHAUSTED: "
 _EXPECTED = (ValueError, TypeError, OSError, RuntimeError)  # of the package itself
 
 
@@ -18,11 +19,12 @@ class UsageError(Exception):
 
 def sentence(error: Exception) -> tuple[str, int]:
     """Return the sentence and the exit status of an error."""
-    if isinstance(error, MemoryError):
-        reason = str(error).strip() or "no more could be allocated"
+    text = str(error).strip()
+    if isinstance(error, MemoryError) or text.startswith(_JAX_MEMORY):
+        reason = text.removeprefix(_JAX_MEMORY).partition("\n")[0].rstrip(".")
         return (
-            f"not enough memory ({reason}); choose a smaller dataset or smaller "
-            "settings, or set --max-memory to refuse too large ones at once"
+            f"not enough memory ({reason or 'no more could be allocated'}); choose a "
+            "smaller dataset or smaller settings"
         ), BAD_INPUT
     if isinstance(error, AssertionError) and "jax" in sys.modules:
         from gnnrp.commands import _shared
@@ -31,7 +33,6 @@ def sentence(error: Exception) -> tuple[str, int]:
             _shared.check_device()
         except ValueError as cause:
             return str(cause), BAD_INPUT
-    text = str(error).strip()
     if text and isinstance(error, (UsageError, *_EXPECTED)):
         return text, BAD_INPUT
     name = type(error).__name__

@@ -433,6 +433,11 @@ def test_the_address_of_a_missing_file_is_printed_whole(capsys, monkeypatch):
     [
         (MemoryError(), 2, "not enough memory (no more could be allocated); choose a"),
         (MemoryError("Unable to allocate 3 GB"), 2, "memory (Unable to allocate 3 GB)"),
+        (
+            jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory.\nLimit: 9"),
+            2,
+            "not enough memory (Out of memory); choose a smaller dataset or smaller",
+        ),
         (KeyError("\x1bx"), 1, "unexpected error (KeyError: "),
         (AssertionError(), 1, "unexpected error (AssertionError); --debug shows"),
         (OSError(), 1, "unexpected error (OSError)"),
