@@ -133,7 +133,7 @@ def _provenance(record: dict[str, Any]) -> str:
     commit = (record["commit"] or "no checkout")[:10]
     return (
         f"Settings: {settings}; commit {commit}; {versions}; {record['device']}; "
-        f"{record['seconds']:.0f} s"
+        f"{record['seconds']:.0f} s, of the last run if it was resumed"
     )
 
 

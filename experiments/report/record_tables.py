@@ -297,12 +297,15 @@ def settings(record: dict[str, Any]) -> list[Table]:
             "setting", "graphs of training, prediction", "infinite, best step",
             "infinite, last step", "finite", "runs", "error of transductive block",
         ]  # fmt: skip
-        tables.append(Table(f"{name}, test scores", header, rows))
+        about = section5_tables.SBM if name == "sbm" else ""
+        tables.append(Table(f"{name}, test scores", header, rows, about))
     note = (
         "The last column is the relative error of using the transductive kernel's "
         "block between training and other nodes."
     )
-    return [*tables[:-1], tables[-1]._replace(note=tables[-1].note or note)]
+    if not any(table.rows for table in tables):
+        return tables
+    return [*tables[:-1], tables[-1]._replace(note=f"{tables[-1].note} {note}".strip())]
 
 
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[Table]]]] = {

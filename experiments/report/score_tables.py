@@ -73,12 +73,15 @@ PROVENANCE = {
 }
 """Dataset -> source of settings of RP that the authors' script does not have."""
 
+PATIENCE = 50
+"""Epochs without a better validation score after which training stops."""
+
 RANDOM_COLUMN = "ten random splits"
 SPLITS = "The first column is on the one random split of the paper, also for networks."
 
 UNTUNED = (
-    "lower here; not investigated. Settings here are common ones, not tuned, and "
-    "training ends after 300 epochs, before some networks stop improving"
+    "lower here; not investigated. Settings here are common ones, not tuned; training "
+    "stops after 50 epochs without a better validation score, at the latest after 300"
 )
 UNKNOWN = "cause unknown, not investigated"
 NETWORKS = {"MLP", "SGC", "GCN", "JKNet", "APPNP"}
@@ -130,7 +133,7 @@ def scores(record: dict[str, Any]) -> list[Table]:
             rows.append([model, *row])
         notes = [
             note,
-            _untrained(computed),
+            best_epochs(computed, record["settings"]["num_epochs"]),
             SPLITS if drawn else "",
             PROVENANCE.get(name, "") if computed else "",
             _without_features(computed),
@@ -199,17 +202,23 @@ def _without_features(computed: dict[str, Any]) -> str:
     return f"{', '.join(names)}: {published.FEATURELESS}." if names else ""
 
 
-def _untrained(computed: dict[str, Any]) -> str:
-    """Name the networks whose best validation score is that of the initial weights."""
-    counts = {
-        model: (row["best_epochs"].count(0), len(row["best_epochs"]))
-        for model, row in computed.items()
-        if isinstance(row, dict) and 0 in row.get("best_epochs", [])
-    }
-    return " ".join(
-        f"{model}: {count} of {total} runs validate best before training."
-        for model, (count, total) in counts.items()
-    )
+def best_epochs(computed: dict[str, Any], num_epochs: int) -> str:
+    """Name networks that are best before training, or reach the limit of epochs."""
+    parts = []
+    for model, row in computed.items():
+        epochs = row.get("best_epochs", []) if isinstance(row, dict) else []
+        count, total = epochs.count(0), len(epochs)
+        if count:
+            parts.append(
+                f"{model}: {count} of {total} runs validate best before training."
+            )
+        count = sum(epoch + PATIENCE > num_epochs for epoch in epochs)
+        if count:
+            parts.append(
+                f"{model}: {count} of {total} runs reached the limit of {num_epochs} "
+                "epochs."
+            )
+    return " ".join(parts)
 
 
 def _diverged(computed: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ def from_arrays(
     metric: str = "accuracy",
     name: str = "own graph",
 ) -> Dataset:
-    """Return a dataset of your own graph, which every command and study takes.
+    """Return a dataset of your own graph, which every study takes.
 
     Args:
         edges: node ids (2, e), senders first. Directions, loops and duplicates are

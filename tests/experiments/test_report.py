@@ -59,6 +59,11 @@ def folder(tmp_path):
     return tmp_path
 
 
+def homophilic(datasets):
+    """Return a record of Table 4."""
+    return {"result": {"datasets": datasets}, "settings": {"num_epochs": 300}}
+
+
 def test_one_page_holds_every_section_and_its_pictures(folder):
     page = (documents.write(folder)[2]).read_text()
     reader = Reader()
@@ -90,7 +95,7 @@ def test_scores_stand_beside_the_papers_and_are_judged_by_their_spread():
         "MLP": here | {"test_mean": 60.0},
     }
     column = {"published": stated, "found": found}
-    (table,) = score_tables.scores({"result": {"datasets": {"cora": column}}})
+    (table,) = score_tables.scores(homophilic({"cora": column}))
     cells = {row[0]: row[1:] for row in table.rows}
     assert cells["GCN"] == ["82.30 ± 0.30", "20", "81.90 ± 0.50", "+0.40, within"]
     assert cells["RP"][-1] == "+0.00, within"
@@ -139,7 +144,7 @@ def test_random_splits_are_a_column_beside_the_published_one():
         "found": {"RP": row, "GCN": row},
         "random splits": {"RP": drawn},
     }
-    (table,) = score_tables.scores({"result": {"datasets": {"computers": column}}})
+    (table,) = score_tables.scores(homophilic({"computers": column}))
     assert table.header[2:5] == ["runs", "ten random splits", "test, paper"]
     cells = {line[0]: line[1:] for line in table.rows}
     assert cells["RP"] == ["92.00", "1", "91.00 ± 0.50", "92.00", "+0.00, within"]
@@ -167,14 +172,27 @@ def test_what_differs_beyond_the_spread_has_a_reason_or_is_said_not_to_have_one(
             "JKNet": published.FEATURELESS,
         },
     }
-    (table,) = score_tables.scores({"result": {"datasets": {"citeseer": column}}})
+    (table,) = score_tables.scores(homophilic({"citeseer": column}))
     assert "RP: not explained. The settings of the authors' script give" in table.note
     assert f"GCN: {score_tables.UNTUNED}" in table.note
     assert "MLP" not in table.note
     assert "GCN: training diverged." in table.note
     assert f"JKNet: {published.FEATURELESS}" in table.note
-    (table,) = score_tables.scores({"result": {"datasets": {"cora": column}}})
+    (table,) = score_tables.scores(homophilic({"cora": column}))
     assert f"RP: {score_tables.UNKNOWN}" in table.note
+
+
+def test_networks_that_reach_the_limit_of_epochs_are_counted():
+    rows = {
+        "MLP": {"best_epochs": [0, 100, 251]},
+        "GCN": {"best_epochs": [20, 250]},
+        "RP": {"val_mean": 1.0},
+        "SGC": "not run: data absent",
+    }
+    assert score_tables.best_epochs(rows, 300) == (
+        "MLP: 1 of 3 runs validate best before training. "
+        "MLP: 1 of 3 runs reached the limit of 300 epochs."
+    )
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"result": {}}', '{"figures": []}'])
@@ -213,7 +231,7 @@ def test_every_experiment_of_the_paper_has_a_command_in_the_readme():
 
 def test_absent_sets_are_named_so_and_show_no_number_of_ours():
     column = {"published": {"RP": (66.01, 0.56)}, "found": published.ABSENT}
-    (table,) = score_tables.scores({"result": {"datasets": {"roman-empire": column}}})
+    (table,) = score_tables.scores(homophilic({"roman-empire": column}))
     assert table.note == published.ABSENT
     assert table.rows == [["RP", "-", "-", "66.01 ± 0.56", "-"]]
     panel = {"published": {}, "found": published.ABSENT}

@@ -366,8 +366,8 @@ def polynomial(coefficients: Sequence[float]) -> Activation:
     if not np.isfinite(k).all() or not k.any():
         msg = f"coefficients must be finite and not all zero, got {k.tolist()}"
         raise ValueError(msg)
-    phi = np.polynomial.Polynomial(k, symbol="z")
-    # g_l as polynomials of a: E[u^{2i}] = a^i (2i)! / (2^i i!).
+    phi = np.polynomial.Polynomial(k)
+    # g_l as polynomials of a.
     means = [_moments(phi.deriv(order)) for order in range(len(k) + 1)]
 
     def sum_from(first: int) -> ExpectationFn:
