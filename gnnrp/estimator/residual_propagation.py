@@ -64,10 +64,11 @@ class ResidualPropagation(Parameters):
             (scores, targets, mask) -> scalar, larger is better, which JAX can trace.
             For two classes, "roc_auc" and "average_precision" are those of the second
             class's scores, else the mean of the one-vs-rest ones. "neg_log_loss" is
-            that of the probabilities of ``predict_proba``.
+            that of the probabilities of ``predict_proba``, before calibration in
+            selection.
         calibrate: scale the probabilities by a temperature, which minimizes the log
-            loss on ``val_mask``, or else on held-out training nodes of another run with
-            the same settings. Predictions do not change.
+            loss on ``val_mask`` after selection, or else on held-out training nodes of
+            another run with the same settings. Predictions do not change.
         select: "first" or "last" of several best steps.
         method: see ``solvers.by_name``.
         precision: "float32", which is float64 if JAX has that enabled, or "float64",
