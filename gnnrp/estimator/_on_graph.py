@@ -30,6 +30,8 @@ class OnGraph(Parameters):
         weights: of the edges, see ``ResidualPropagation.fit``.
         duplicates: how weights of repeated edges combine.
         signed: allow negative weights.
+        node_ids: by which the graph names nodes, see ``ResidualPropagation.fit``. The
+            samples X are positions in these.
 
     Attributes:
         model_: the fitted copy of the model.
@@ -53,6 +55,7 @@ class OnGraph(Parameters):
     weights: Any = None
     duplicates: str | None = None
     signed: bool = False
+    node_ids: Any = None
 
     def fit(self, nodes: Any, labels: Any) -> "OnGraph":
         """Fit a copy of the model to the labels of these nodes.
@@ -65,7 +68,7 @@ class OnGraph(Parameters):
             ValueError: inputs that do not match each other, or that the model refuses.
             TypeError: ``nodes`` are not ids.
         """
-        data = formats.read(self.graph, self.weights)
+        data = formats.read(self.graph, self.weights, self.node_ids)
         num_nodes = data.num_nodes
         if num_nodes is None:
             num_nodes = formats.max_node_id(data.edges) + 1

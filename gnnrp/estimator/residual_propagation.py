@@ -64,10 +64,11 @@ class ResidualPropagation(Parameters):
             (scores, targets, mask) -> scalar, larger is better, which JAX can trace.
             For two classes, "roc_auc" and "average_precision" are those of the second
             class's scores, else the mean of the one-vs-rest ones. "neg_log_loss" is
-            that of the probabilities of ``predict_proba``.
+            that of the probabilities of ``predict_proba``, before calibration in
+            selection.
         calibrate: scale the probabilities by a temperature, which minimizes the log
-            loss on ``val_mask``, or else on held-out training nodes of another run with
-            the same settings. Predictions do not change.
+            loss on ``val_mask`` after selection, or else on held-out training nodes of
+            another run with the same settings. Predictions do not change.
         select: "first" or "last" of several best steps.
         method: see ``solvers.by_name``.
         precision: "float32", which is float64 if JAX has that enabled, or "float64",
@@ -155,16 +156,18 @@ class ResidualPropagation(Parameters):
         weights: Any = None,
         duplicates: str | None = None,
         signed: bool = False,
+        node_ids: Any = None,
     ) -> "ResidualPropagation":
         """Run RP from the labels of the training nodes.
 
         Args:
             graph: edge index (2, e), scipy sparse, networkx (nodes in its order),
                 ``jraph.GraphsTuple``, PyG's ``Data``, OGB's dict or its pair of that
-                and labels. It is made undirected. Weights of a sparse matrix, of
-                networkx ("weight") and of PyG (edge_weight) are used. Labels, features
-                and masks of the graph (PyG's y, x, train_mask and val_mask) replace
-                missing arguments.
+                and labels, or a table of pandas with two columns of node ids and
+                optionally "weight". It is made undirected. Weights of a sparse matrix,
+                of networkx and tables ("weight") and of PyG (edge_weight) are used.
+                Labels, features and masks of the graph (PyG's y, x, train_mask and
+                val_mask) replace missing arguments.
             labels: (n,), of any type that can be sorted; -1, None, NaN and masked
                 entries mean none.
             train_mask: boolean (n,), or node ids; by default all labeled nodes outside
@@ -180,6 +183,9 @@ class ResidualPropagation(Parameters):
                 PyG. A warning names edge values of the graph that are not used.
             duplicates: how weights of repeated edges combine.
             signed: allow negative weights.
+            node_ids: (n,), strings or numbers: the id of each row of labels and
+                features, by which an edge index or a table names nodes. Without them,
+                ids are positions from 0, as in masks and ``predict``.
 
         Raises:
             ValueError: inputs that do not match each other, parameters out of range, or
@@ -196,7 +202,7 @@ class ResidualPropagation(Parameters):
             msg = "search_seconds applies to similarity='auto' only; leave it out"
             raise ValueError(msg)
         data = formats.replace_arrays(
-            formats.read(graph, weights),
+            formats.read(graph, weights, node_ids),
             labels=labels,
             train_mask=train_mask,
             val_mask=val_mask,
@@ -234,6 +240,7 @@ class ResidualPropagation(Parameters):
         weights: Any = None,
         duplicates: str | None = None,
         signed: bool = False,
+        node_ids: Any = None,
     ) -> "ResidualPropagation":
         """Run RP again as ``fit`` chose, without choosing anew.
 
@@ -249,6 +256,7 @@ class ResidualPropagation(Parameters):
             weights: of the edges.
             duplicates: how weights of repeated edges combine.
             signed: allow negative weights.
+            node_ids: (n,).
 
         Raises:
             NotFittedError: before ``fit``.
@@ -258,7 +266,7 @@ class ResidualPropagation(Parameters):
         self._check_fitted()
         params, auto = self._fit_params, self._choice.candidate is not None
         data = formats.replace_arrays(
-            formats.read(graph, weights)._replace(val_mask=None),
+            formats.read(graph, weights, node_ids)._replace(val_mask=None),
             labels=labels,
             train_mask=train_mask,
             features=features,

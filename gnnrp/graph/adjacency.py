@@ -19,7 +19,7 @@ NORMALIZATIONS = ("symmetric", "row", "column", "none")
 DROP_MODES = ("directed", "undirected")
 
 EdgesLike: TypeAlias = Any
-"""Edge index (2, e), scipy sparse matrix, networkx graph or ``jraph.GraphsTuple``."""
+"""Edge index, table, scipy sparse matrix, networkx graph or ``jraph.GraphsTuple``."""
 
 
 def normalized_adjacency(
@@ -84,14 +84,16 @@ def raw_adjacency(
     """Return W, the edges without duplicates and self-loops, in both directions.
 
     Args:
-        edges: edge index of shape (2, e), senders first; or a scipy sparse matrix W, a
+        edges: edge index of shape (2, e), senders first; or a table of pandas with two
+            columns of these and optionally "weight", a scipy sparse matrix W, a
             networkx graph or a ``jraph.GraphsTuple``. An edge from j to i is W_ij, so
             that W V sums over the senders.
         num_nodes: n; the largest node id plus one by default.
         weights: one number per edge; or the name of a networkx edge attribute, or
             "edges" for the edge values of a ``GraphsTuple``. By default, the values of
-            a scipy matrix and the networkx attribute "weight" are used, and all other
-            weights are 1, with a warning if the graph has other numbers per edge.
+            a scipy matrix and the networkx attribute or column "weight" are used, and
+            all other weights are 1, with a warning if the graph has other numbers per
+            edge.
         directed: keep the directions; otherwise an edge stored once counts for both.
             An undirected networkx graph always has both.
         duplicates: how to combine the weights of an edge that is stored more than once

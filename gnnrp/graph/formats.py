@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from gnnrp.graph import edge_lists
+from gnnrp.graph import edge_lists, edge_tables
 from gnnrp.graph.edge_lists import EdgeList
 from gnnrp.runtime import checks
 from gnnrp.sparse import to_scipy
@@ -38,8 +38,15 @@ class GraphData(NamedTuple):
     signed: bool = False
 
 
-def read(graph: Any, weights: Any = None) -> GraphData:
-    """Return edges and arrays of PyG's ``Data``, OGB's dict or any other graph."""
+def read(graph: Any, weights: Any = None, node_ids: Any = None) -> GraphData:
+    """Return edges and arrays of PyG's ``Data``, OGB's dict or any other graph.
+
+    Raises:
+        TypeError: a graph of another type, or a table of other ids than positions
+            without ``node_ids`` (n,), the id of each row of the labels.
+    """
+    if edge_tables.is_table(graph) or node_ids is not None:
+        return _from_ids(graph, node_ids)
     if isinstance(graph, GraphData):
         return graph
     if hasattr(graph, "edges") and hasattr(graph, "splits"):
@@ -64,6 +71,18 @@ def read(graph: Any, weights: Any = None) -> GraphData:
         return _from_fields(graph[0], weights)._replace(labels=graph[1])
     checks.no_masked_entries("the graph", graph)
     return GraphData(checks.as_array(graph) if hasattr(graph, "detach") else graph)
+
+
+def _from_ids(graph: Any, node_ids: Any) -> GraphData:
+    """Return the edges of a table, or between nodes of these ids."""
+    if edge_tables.is_table(graph):
+        ends, weights = edge_tables.columns(graph)
+    else:
+        ends, weights = edge_tables.rows(graph), None
+    if node_ids is not None:
+        index = edge_tables.positions(ends, node_ids)
+        return GraphData(index, len(node_ids), weights)
+    return GraphData(edge_tables.as_index(ends), weights=weights)
 
 
 def _from_fields(graph: Any, weights: Any) -> GraphData:
@@ -102,6 +121,10 @@ def edge_list(edges: Any, num_nodes: int | None, weights: Any) -> EdgeList:
         num_nodes = checks.count("num_nodes", num_nodes, 0, sys.maxsize)
     if scipy.sparse.issparse(edges):
         return _from_scipy(edges, num_nodes, weights)
+    if edge_tables.is_table(edges):
+        ends, own = edge_tables.columns(edges)
+        index = edge_tables.as_index(ends)
+        return _from_index(index, num_nodes, own if weights is None else weights)
     if _is_jraph(edges):
         return _from_jraph(edges, num_nodes, weights)
     if _is_networkx(edges):

@@ -63,6 +63,14 @@ def test_new_nodes_and_edges_are_predicted():
     assert model.reached_[N]
 
 
+def test_node_ids_name_the_rows_of_a_refit_too():
+    ids = np.array([f"n{i}" for i in range(N)])
+    model = fitted()
+    scores = model.refit(EDGES, CODES, TRAIN).scores_
+    model.refit(ids[EDGES], CODES, TRAIN, node_ids=ids)
+    np.testing.assert_array_equal(model.scores_, scores)
+
+
 def test_later_parameters_do_not_change_a_refit():
     model = fitted()
     scores = model.scores_
