@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from gnnrp.commands._shared import ResultFlags, check_device, flags_of
 from gnnrp.commands._shared import values_from_flags as values
 from gnnrp.runtime import atomic_files, checks, streams
-from gnnrp.runtime.progress import Bar
 from gnnrp.tables.settings import TableSettings
 
 if TYPE_CHECKING:
@@ -82,27 +81,19 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
             metric=self.metric,
             calibrate=True,
             seed=self.seed,
+            verbose=not self.quiet,
         )
-        with Bar(quiet=self.quiet):
-            result = own_tables.run(
-                tables,
-                model,
-                holdout=self.holdout,
-                seed=self.seed,
-                duplicates=None if self.duplicates == "error" else self.duplicates,
-                signed=self.signed,
-            )
-        record = result.record | {
-            "out": str(self.out),
-            "command": records.command(),
-        }
+        result = own_tables.run(
+            tables,
+            model,
+            holdout=self.holdout,
+            seed=self.seed,
+            duplicates=None if self.duplicates == "error" else self.duplicates,
+            signed=self.signed,
+        )
+        record = result.record | {"out": str(self.out), "command": records.command()}
         atomic_files.write(self.out, _csv(result))
-        self.show(
-            record,
-            own_tables.report,
-            target,
-            lambda: plotting.own_graph(record),
-        )
+        self.show(record, own_tables.report, target, lambda: plotting.own_graph(record))
 
     def _read(self) -> "GraphTables":
         from gnnrp.tables import files, graph_tables

@@ -10,6 +10,7 @@ from gnnrp import propagation
 from gnnrp.estimator import _scores
 from gnnrp.estimator._inputs import SELECTED, Inputs
 from gnnrp.propagation import Steps, sweep
+from gnnrp.runtime.options import Options
 from gnnrp.studies import choice as auto
 from gnnrp.studies.candidates import Candidate
 from gnnrp.types import LinearMap
@@ -45,10 +46,10 @@ class Fit(NamedTuple):
     calibration: Calibration | None = None
 
 
-def fit(inputs: Inputs, params: dict[str, Any]) -> Fit:
+def fit(inputs: Inputs, params: dict[str, Any], options: Options) -> Fit:
     """Choose the parameters that are None by validation, and run RP with them."""
     if inputs.similarity is None:
-        return _fit_auto(inputs, params)
+        return _fit_auto(inputs, params, options)
     settings = inputs.settings
     free = {name for name in SELECTED if params[name] is None}
     powers = sweep.POWERS if "power" in free else (settings.power,)
@@ -60,13 +61,13 @@ def fit(inputs: Inputs, params: dict[str, Any]) -> Fit:
     remarks = {}
     if free and not inputs.val.any():
         part = _hold_out(inputs, params)
-        choice = best_of_grid(part, *grid)
+        choice = best_of_grid(part, *grid, options=options)
         if choice.best_step == num_steps:  # unless it is the end of a plateau
             warned = _run(part, choice, num_steps).report.warnings
             remarks = {key: x for key, x in warned.items() if key == "last step"}
         num_steps = choice.best_step
     elif free - {"num_steps"}:
-        choice = best_of_grid(inputs, *grid)
+        choice = best_of_grid(inputs, *grid, options=options)
     trajectory = _run(inputs, choice, num_steps)
     report = trajectory.report._replace(warnings=remarks | trajectory.report.warnings)
     if inputs.val.any():
@@ -79,12 +80,12 @@ def fit(inputs: Inputs, params: dict[str, Any]) -> Fit:
     return Fit(choice, trajectory, calibration)
 
 
-def _fit_auto(inputs: Inputs, params: dict[str, Any]) -> Fit:
+def _fit_auto(inputs: Inputs, params: dict[str, Any], options: Options) -> Fit:
     """Choose the similarity too."""
     part = inputs if inputs.val.any() else _hold_out(inputs, params)
     assert inputs.maps is not None
     seconds = float(params["search_seconds"])
-    found = auto.choose(part.task(), seconds=seconds, maps=inputs.maps)
+    found = auto.choose(part.task(), seconds=seconds, options=options, maps=inputs.maps)
     trial = found.trials[found.chosen[0]]
     choice = Choice(
         trial.candidate.parts[-1].power,
@@ -155,6 +156,8 @@ def best_of_grid(
     powers: tuple[int, ...],
     step_sizes: tuple[float, ...],
     num_steps: int,
+    *,
+    options: Options = Options(),
 ) -> Choice:
     """Return the setting of the grid with the best validation score."""
     inputs = inputs.weigh()
@@ -167,6 +170,7 @@ def best_of_grid(
         initial=inputs.start(),
         solver=inputs.settings.solver(),
         selection=inputs.settings.selection(),
+        options=options,
     )
     winner = sweep.winner(table)
     row = (table.power == winner.power) & (table.step_size == winner.step_size)

@@ -18,6 +18,8 @@ from gnnrp.estimator._selection import Fit
 from gnnrp.graph import formats, masks
 from gnnrp.propagation import Divergence
 from gnnrp.runtime import checks
+from gnnrp.runtime.options import Options
+from gnnrp.runtime.progress import Bar
 from gnnrp.studies import presets
 from gnnrp.types import MetricFn
 
@@ -75,6 +77,7 @@ class ResidualPropagation(Parameters):
             which leaves JAX's flags alone.
         holdout: share of the training nodes of each class that is held out.
         seed: of numpy's default generator, for holding out.
+        verbose: show the progress of the selection on standard error.
 
     Attributes:
         classes_: (c,) sorted, those of the training nodes; no other is predicted. This
@@ -143,6 +146,7 @@ class ResidualPropagation(Parameters):
     precision: str = "float32"
     holdout: float = 0.2
     seed: int = 0
+    verbose: bool = False
 
     def fit(
         self,
@@ -223,7 +227,8 @@ class ResidualPropagation(Parameters):
     def _fit(self, inputs: Inputs) -> list[str]:
         """Choose, run and set the fitted attributes; return what to warn of."""
         params = self.get_params()
-        found = _selection.fit(inputs, params)
+        with Bar(quiet=not self.verbose) as progress:
+            found = _selection.fit(inputs, params, Options(progress=progress))
         self._set_results(inputs, found)
         # Later calls of set_params do not change the fit.
         self._fit_params, self._choice = params, found.choice

@@ -1,5 +1,7 @@
 """Fits to tables: held-out labels are scored once, and all labels predict."""
 
+import warnings
+
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -7,6 +9,7 @@ import sklearn.metrics
 from gnnrp import ResidualPropagation
 from gnnrp.estimator import tables as own_tables
 from gnnrp.estimator._selection import held_out
+from gnnrp.runtime import progress
 from gnnrp.tables import feature_columns, graph_tables
 
 N = 60
@@ -137,3 +140,18 @@ def test_a_share_outside_of_zero_to_one_is_refused(holdout):
 def test_too_few_labels_to_hold_out_are_refused():
     with pytest.raises(ValueError, match="two training nodes"):
         own_tables.run(example(labeled=2), auto())
+
+
+@pytest.mark.parametrize("params", [{"similarity": "auto"}, {}])
+def test_a_verbose_fit_reports_its_progress(params, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "FIRST", 0.0)
+    tables = example(with_features=False)
+    settings = {"search_seconds": 60.0} if params else {}
+    for verbose in (False, True):
+        model = ResidualPropagation(verbose=verbose, **params, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of the graph
+            model.fit(tables.edges, tables.codes)
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert bool(captured.err) == verbose
