@@ -46,7 +46,7 @@ class Config:
     """Datasets with features, beside the customers."""
     customers: int = 20_000
     """Number of customers; six edges each."""
-    search_seconds: float = 20.0
+    search_seconds: float = 60.0
     """Time after which no other similarity is tried."""
     output: Path | None = None
     """Folder for benchmark_classifiers.json."""
@@ -162,10 +162,10 @@ def logistic(problem: Problem) -> np.ndarray:
     return model.predict_proba(x)
 
 
-def walk(problem: Problem) -> sparse.Matrix:
+def normalized(problem: Problem) -> Any:
     """Return D^-1/2 W D^-1/2."""
     W = graph.raw_adjacency(problem.edges, len(problem.labels), weights=problem.weights)
-    return sparse.prepare(graph.normalize(W, self_loops=0))
+    return graph.normalize(W, self_loops=0)
 
 
 def targets(problem: Problem) -> jax.Array:
@@ -177,7 +177,7 @@ def spread(problem: Problem) -> Int[np.ndarray, " n"]:
     """Return the classes of label propagation."""
     start = label.seeds(targets(problem), jnp.asarray(problem.train))
     settings = {"num_iterations": ITERATIONS, "alpha": ALPHA}
-    scores = label.propagate(walk(problem), start, **settings)
+    scores = label.propagate(sparse.prepare(normalized(problem)), start, **settings)
     return np.asarray(scores.argmax(axis=1))
 
 
@@ -185,7 +185,7 @@ def corrected(problem: Problem) -> Int[np.ndarray, " n"]:
     """Return the classes of Correct and Smooth on logistic regression."""
     probabilities = jnp.asarray(logistic(problem), jnp.float32)
     known = targets(problem), jnp.asarray(problem.train)
-    A = walk(problem)
+    A = sparse.prepare(normalized(problem))
     settings: Any = {"num_iterations": ITERATIONS, "alpha": ALPHA}
     first = correct_and_smooth.correct(A, probabilities, *known, **settings)
     second = correct_and_smooth.smooth(A, first, *known, **settings)
@@ -197,11 +197,10 @@ def in_pyg(problem: Problem, notes: list[str]) -> dict[str, Predict]:
     nn, torch = harness.pyg_or_none(notes), harness.torch_or_none(notes)
     if nn is None or torch is None:
         return {}
-    W = graph.raw_adjacency(
-        problem.edges, len(problem.labels), weights=problem.weights
-    ).tocoo()
-    edges = torch.from_numpy(np.stack([W.col, W.row]).astype(np.int64))
-    values = torch.from_numpy(W.data.astype(np.float32))
+    # PyG normalizes no weights that it is given.
+    A: Any = normalized(problem).tocoo()
+    edges = torch.from_numpy(np.stack([A.col, A.row]).astype(np.int64))
+    values = torch.from_numpy(A.data.astype(np.float32))
     y = torch.from_numpy(problem.labels.astype(np.int64))
     mask = torch.from_numpy(problem.train)
 
