@@ -12,6 +12,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from gnnrp.runtime import safe_text
+
 _METRIC = {
     "accuracy": "accuracy (%)",
     "balanced_accuracy": "balanced accuracy (%)",
@@ -120,7 +122,7 @@ def own_graph(record: dict[str, Any]) -> Figure:
     if len(curve) > 100:
         left.set_xscale("log")
     counts = np.array(record["heldout"]["confusion"])
-    names = list(record["classes"])
+    names = [safe_text.line(name, 20) for name in record["classes"]]
     right.imshow(
         counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues"
     )

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -67,33 +68,49 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
         checks.at_least("seed", self.seed, 0)
         checks.positive("search_seconds", self.search_seconds)
         target = self.figure_path()
-        atomic_files.try_folder(self.out.parent)
+        self._check_out(target)
         check_device()
         tables = self._read()
         from gnnrp import plotting
-        from gnnrp.estimator import ResidualPropagation
         from gnnrp.estimator import tables as own_tables
         from gnnrp.studies import records
 
-        model = ResidualPropagation(
-            similarity="auto",
+        result = own_tables.run(
+            tables,
             search_seconds=self.search_seconds,
             metric=self.metric,
-            calibrate=True,
+            holdout=self.holdout,
             seed=self.seed,
             verbose=not self.quiet,
         )
-        result = own_tables.run(
-            tables,
-            model,
-            holdout=self.holdout,
-            seed=self.seed,
-            duplicates=None if self.duplicates == "error" else self.duplicates,
-            signed=self.signed,
-        )
         record = result.record | {"out": str(self.out), "command": records.command()}
         atomic_files.write(self.out, _csv(result))
-        self.show(record, own_tables.report, target, lambda: plotting.own_graph(record))
+
+        def text(record: dict[str, Any]) -> str:
+            return f"{own_tables.report(record)}\nPredictions: {self.out}"
+
+        self.show(record, text, target, lambda: plotting.own_graph(record))
+
+    def _check_out(self, figure: Path | None) -> None:
+        """Refuse a file of predictions that cannot be written, or that is another."""
+        out, others = self.out.resolve(), {"figure": figure}
+        others |= {name: getattr(self, name) for name in (*_REQUIRED, "features")}
+        for name, path in others.items():
+            if path is not None and path.resolve() == out:
+                msg = f"--out {self.out} is the file of the {name}; choose another file"
+                raise ValueError(msg)
+        reason = None
+        if out.suffix != ".csv":
+            reason = "its name must end in .csv"
+        elif out.is_dir():
+            reason = "it is a folder"
+        elif not out.parent.is_dir():
+            reason = "its folder does not exist"
+        elif error := atomic_files.obstacle(out.parent):
+            reason = f"its folder cannot be written ({error.strerror})"
+        if reason:
+            msg = f"the predictions cannot go to {str(self.out)!r}: {reason}; set --out"
+            raise ValueError(msg)
 
     def _read(self) -> "GraphTables":
         from gnnrp.tables import files, graph_tables
@@ -125,15 +142,16 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
 
         atomic_files.try_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for name, rows in example.make().items():
-            path = folder / f"{name}.csv"
+        tables = example.make()
+        paths = {name: folder / f"{name}.csv" for name in tables}
+        for path in paths.values():
             if path.exists():
                 msg = f"{path} exists; choose another folder for the example"
                 raise ValueError(msg)
-            atomic_files.write(path, _lines(rows))
-            paths.append(f"--{name} {path}")
-        streams.show(f"gnnrp fit {' '.join(paths)}")
+        for name, path in paths.items():
+            atomic_files.write(path, _lines(tables[name]))
+        flags = [f"--{name} {shlex.quote(str(path))}" for name, path in paths.items()]
+        streams.show(f"gnnrp fit {' '.join(flags)}")
 
 
 def _csv(result: "Result") -> bytes:

@@ -9,70 +9,80 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from gnnrp import metrics
-from gnnrp.estimator import _inputs, _scores
+from gnnrp.estimator import _calibration, _inputs, _scores
 from gnnrp.estimator._inputs import Inputs
 from gnnrp.estimator._selection import held_out
 from gnnrp.estimator.residual_propagation import ResidualPropagation
 from gnnrp.graph import formats
-from gnnrp.runtime import checks
+from gnnrp.runtime import checks, safe_text
 from gnnrp.studies import presets, records
 from gnnrp.tables.graph_tables import GraphTables
 
 HOLDOUT = 0.2
+SEARCH_SECONDS = 30.0
 _IN_PERCENT = (*_scores.OF_LABELS, "calibration_error")
 
 
 class Result(NamedTuple):
-    """Predictions, one row for each node, and the record of the fit."""
+    """Predictions, one row for each node, the record of the fit, and the estimator."""
 
     predictions: dict[str, np.ndarray]  # column -> (n,)
     record: dict[str, Any]
+    model: ResidualPropagation
 
 
 def run(
     tables: GraphTables,
-    model: ResidualPropagation,
     *,
+    search_seconds: float = SEARCH_SECONDS,
+    metric: str = "accuracy",
     holdout: float = HOLDOUT,
     seed: int = 0,
-    duplicates: str | None = None,
-    signed: bool = False,
+    verbose: bool = False,
 ) -> Result:
     """Choose by validation, score held-out labels once, and predict with all labels.
 
     A share of the labels of each class is held out as a test, and the same share of the
-    others validates the choice. The test is scored after a refit on all other labels.
-    The predictions come from a refit on all labels.
+    others validates the choice and calibrates the probabilities. The test is scored
+    after a refit on all other labels, and the predictions are those of a refit on all
+    labels.
 
     Args:
-        tables: see ``datasets.graph_tables.make``.
-        model: an estimator that is not fitted; it is fitted here.
-        holdout: share of the labels of each class for the test, in (0, 1).
+        tables: see ``tables.graph_tables.make``.
+        search_seconds: time after which no other similarity is tried.
+        metric: of the choice, a name of ``metrics.NAMES``.
+        holdout: share of the labels of each class for the test, in (0, 0.5].
         seed: of the held-out shares.
-        duplicates: rule for repeated weighted edges, see ``fit``.
-        signed: allow negative weights.
+        verbose: show the progress of the search on standard error.
 
     Raises:
-        ValueError: a share outside of (0, 1), fewer than two classes with three labels,
-            or what ``fit`` refuses.
+        ValueError: a share out of range, too few labels, or what ``fit`` refuses.
     """
-    checks.in_interval("holdout", holdout, 0, 1)
+    checks.positive("holdout", holdout)
+    checks.in_interval("holdout", holdout, 0, 0.5)
+    model = ResidualPropagation(
+        similarity="auto",
+        search_seconds=search_seconds,
+        metric=metric,
+        seed=seed,
+        verbose=verbose,
+    )
     began = time.perf_counter()
     known = tables.codes >= 0
-    test = held_out(tables.codes, known, fraction=holdout, seed=seed)
-    train = known & ~test
-    val = held_out(tables.codes, train, fraction=holdout, seed=seed + 1)
-    inputs = _inputs_of(tables, model, duplicates=duplicates, signed=signed)
-    remarks = model._fit(inputs.on(train & ~val, val))
+    test, val = _held_out(tables.codes, holdout, seed)
+    inputs = _inputs_of(tables, model)
+    remarks = model._fit(inputs.on(known & ~test & ~val, val))
+    remarks += _calibrate(model, tables.codes, np.flatnonzero(val))
     chosen = time.perf_counter()
     curve, val_score = model.val_curve_, model.val_score_
-    model._refit(inputs.on(train))
+    model._refit(inputs.on(known & ~test))
     heldout = _score(model, tables, test)
     model._refit(inputs.on(known))
     record = {
-        "metric": model.metric,
+        "metric": metric,
         "nodes": len(tables.ids),
-        "edges": tables.edges.shape[1],
+        "edges": tables.edges.shape[1] - tables.dropped["repeated edges"],
+        "weighted": tables.weights is not None,
         "labels": int(known.sum()),
         "features": [] if tables.features is None else list(tables.features.names),
         "dropped": tables.dropped,
@@ -83,6 +93,7 @@ def run(
         "skipped": model.skipped_,
         "val_score": val_score,
         "val_curve": None if curve is None else curve.tolist(),
+        "temperature": model.temperature_,
         "heldout": heldout,
         "classes": _classes(model, tables),
         "warnings": remarks,
@@ -93,27 +104,61 @@ def run(
         },
         "versions": records.versions(),
     }
-    return Result(_predictions(model, tables), record)
+    return Result(_predictions(model, tables), record, model)
 
 
-def _inputs_of(
-    tables: GraphTables,
-    model: ResidualPropagation,
-    *,
-    duplicates: str | None,
-    signed: bool,
-) -> Inputs:
+def _held_out(
+    codes: Int[np.ndarray, " n"], holdout: float, seed: int
+) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Return the masks of test and validation nodes.
+
+    Raises:
+        ValueError: no class has three labels, or enough for both shares.
+    """
+    known = codes >= 0
+    counts = np.bincount(codes[known])
+    try:
+        test = held_out(codes, known, fraction=holdout, seed=seed)
+        val = held_out(codes, known & ~test, fraction=holdout, seed=seed + 1)
+    except ValueError as error:
+        msg = (
+            f"{counts.sum()} labels of {len(counts)} classes, at most {counts.max()} a "
+            "class, are too few to train, validate and test; add labels"
+        )
+        raise ValueError(msg) from error
+    return test, val
+
+
+def _inputs_of(tables: GraphTables, model: ResidualPropagation) -> Inputs:
     """Return the inputs of a fit with all labels, validated once."""
+    rule = tables.settings.duplicates
     data = formats.replace_arrays(
         formats.read(tables.edges, tables.weights),
         labels=tables.codes,
         features=None if tables.features is None else tables.features.matrix,
         weights=tables.weights,
-        duplicates=duplicates,
-        signed=signed or None,
+        duplicates=None if rule == "error" else rule,
+        signed=tables.settings.signed or None,
     )
     settings = _inputs.parse_settings(model.get_params())
     return _inputs.validate(data, None, settings, model.metric, auto=True)
+
+
+def _calibrate(
+    model: ResidualPropagation, codes: Int[np.ndarray, " n"], val: Int[np.ndarray, " q"]
+) -> list[str]:
+    """Set the temperature, or return why there is none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            scores = model.scores_[val]
+            model.temperature_ = _calibration.fit(scores, codes[val], "squared")
+    except (UserWarning, ValueError):
+        return [
+            f"the probabilities are not calibrated, which the {len(val)} validation "
+            "nodes do not allow; more labels may"
+        ]
+    return []
 
 
 def _score(
@@ -190,12 +235,14 @@ def _predictions(
 def report(record: dict[str, Any]) -> str:
     """Return the record as text for a terminal."""
     heldout, seconds = record["heldout"], record["seconds"]
-    width = max(map(len, record["classes"]), default=0)
+    names = {name: safe_text.line(name, 30) for name in record["classes"]}
+    width = max(map(len, names.values()))
     dropped = [
         f"{count:,} {name}" for name, count in record["dropped"].items() if count
     ]
     lines = [
-        f"{record['nodes']:,} nodes, {record['edges']:,} edges, "
+        f"{record['nodes']:,} nodes, {record['edges']:,} "
+        f"{'weighted' if record['weighted'] else 'unweighted'} edges, "
         f"{record['labels']:,} labels, {len(record['features'])} features",
         f"not used, or filled in: {', '.join(dropped) or 'nothing'}",
         "",
@@ -207,17 +254,16 @@ def report(record: dict[str, Any]) -> str:
         "",
         f"{'class':{width + 2}}{'labels':>10}{'predictions':>14}",
         *(
-            f"{name:{width + 2}}{counts['labels']:>10,}{counts['predictions']:>14,}"
-            for name, counts in record["classes"].items()
+            f"{names[name]:{width + 2}}{each['labels']:>10,}{each['predictions']:>14,}"
+            for name, each in record["classes"].items()
         ),
         "",
         f"choice {seconds['choice']:.1f} s, all {seconds['all']:.1f} s",
-        f"Predictions: {record['out']}",
     ]
     notes = list(record["warnings"])
     if record["unreached"]:
         notes.append(f"no label reaches {record['unreached']:,} nodes")
-    lines[-2:-2] = [f"note: {note}" for note in notes]
+    lines[-1:-1] = [f"note: {note}" for note in notes]
     return "\n".join(lines)
 
 

@@ -1,14 +1,17 @@
 """Columns of text as features: numbers are standardized, categories are one-hot."""
 
+import re
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from gnnrp.runtime import safe_text
-from gnnrp.tables.files import MISSING, Table
+from gnnrp.runtime import memory, safe_text
+from gnnrp.tables.files import Table, is_missing
 
 MAX_CATEGORIES = 1_000  # of a column
+MAX_NUMBER = 1e150  # whose square does not overflow
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 NUMERIC_SHARE = 0.9  # of the values of a numeric column; the others are errors
 
 
@@ -48,18 +51,22 @@ def encode(
     known_rows = rows >= 0
     for name in columns:
         values = table.columns[name]
-        present = ~np.isin(values, MISSING)
+        present = ~is_missing(values)
         num_missing += int((~present).sum())
         block, labels = _encode(table, name, present, is_text=name in categorical)
         if not labels:
             dropped.append(name)
             continue
-        parts.append(np.where(known_rows[:, None], block[rows], 0))
+        parts.append(np.where(known_rows[:, None], block[rows], np.float32(0)))
         names += labels
-    matrix = np.concatenate(parts, axis=1) if parts else np.zeros((len(rows), 0))
-    return Features(
-        matrix.astype(np.float32), tuple(names), num_missing, tuple(dropped)
-    )
+    if not parts:
+        msg = (
+            f"every column of features in {table.path} is empty or constant; leave the "
+            "table out"
+        )
+        raise ValueError(msg)
+    matrix = np.concatenate(parts, axis=1)
+    return Features(matrix, tuple(names), num_missing, tuple(dropped))
 
 
 def _encode(
@@ -76,6 +83,7 @@ def _encode(
             texts.append(int(row))
     count = int(present.sum())
     if is_text or len(texts) > (1 - NUMERIC_SHARE) * count:
+        _check_commas(table, name, texts)
         return _one_hot(table, name, present)
     invalid = texts or np.flatnonzero(present & ~np.isfinite(numbers)).tolist()
     if invalid:
@@ -86,18 +94,38 @@ def _encode(
             "correct it, or name the column in categorical (--categorical)"
         )
         raise ValueError(msg)
-    deviation = np.std(numbers[present]) if count else 0.0
-    if not deviation:
-        return np.zeros((len(values), 0)), []
-    scaled = (numbers - np.mean(numbers[present])) / deviation
-    return np.where(present, scaled, 0)[:, None], [name]
+    if not count or np.ptp(numbers[present]) == 0:
+        return np.zeros((len(values), 0), np.float32), []
+    if (large := np.abs(np.nan_to_num(numbers)) > MAX_NUMBER).any():
+        row = int(np.argmax(large))
+        msg = (
+            f"{table.place(row)}: {values[row]} in column {name!r} is too large; "
+            f"numbers must be below {MAX_NUMBER:g}"
+        )
+        raise ValueError(msg)
+    mean, deviation = np.mean(numbers[present]), np.std(numbers[present])
+    scaled = np.where(present, (numbers - mean) / deviation, 0)
+    return scaled[:, None].astype(np.float32), [name]
+
+
+def _check_commas(table: Table, name: str, rows: list[int]) -> None:
+    """Refuse a column of numbers with decimal commas."""
+    values = [table.columns[name][row] for row in rows]
+    if values and all(_DECIMAL_COMMA.fullmatch(value) for value in values):
+        msg = (
+            f"{table.place(rows[0])}: {values[0]!r} in column {name!r} has a decimal "
+            "comma; write numbers with a point"
+        )
+        raise ValueError(msg)
 
 
 def _one_hot(
     table: Table, name: str, present: Bool[np.ndarray, " r"]
 ) -> tuple[Float[np.ndarray, "r k"], list[str]]:
     values = table.columns[name]
-    categories, codes = np.unique(values[present].astype(str), return_inverse=True)
+    import pandas
+
+    codes, categories = pandas.factorize(values[present], sort=True)
     if len(categories) > MAX_CATEGORIES:
         msg = (
             f"column {name!r} of {table.path} has {len(categories):,} different texts, "
@@ -106,7 +134,14 @@ def _one_hot(
         )
         raise ValueError(msg)
     if len(categories) < 2 and present.all():
-        return np.zeros((len(values), 0)), []
-    block = np.zeros((len(values), len(categories)))
+        return np.zeros((len(values), 0), np.float32), []
+    size = 8 * len(values) * len(categories)  # of the block and of that of the nodes
+    memory.check(
+        f"column {name!r} of {table.path}, with {len(categories):,} categories,",
+        size,
+        memory.room_on_host(),
+        "leave it out of feature_columns (--feature-columns)",
+    )
+    block = np.zeros((len(values), len(categories)), np.float32)
     block[np.flatnonzero(present), codes] = 1
     return block, [f"{name}={category}" for category in categories]

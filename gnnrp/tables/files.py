@@ -10,21 +10,34 @@ import contextlib
 import gzip
 import importlib
 import io
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool
 
 from gnnrp.datasets import raw_files
 from gnnrp.runtime import memory, safe_text
 
 SEPARATORS = (",", ";", "\t")
 PARQUET, GRAPHML = (".parquet", ".pq"), (".graphml",)
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
-"""Texts of a missing label or feature; an id is missing only if it is empty."""
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+"""Texts of a missing label or feature, in any case; an id is missing if it is empty."""
+_NO_TEXT = {
+    b"PK\x03\x04": "a zip archive or a workbook",
+    b"PAR1": "a Parquet file, whose name must end in .parquet",
+    b"\xff\xfe": "text in UTF-16",
+}
+_UNNAMED = re.compile(r"Unnamed: \d+")  # pandas' name of a column without one
 TEXT_FACTOR = 12  # bytes in memory per byte of text, measured
+
+
+def is_missing(texts: np.ndarray) -> Bool[np.ndarray, " r"]:
+    """Return the mask of missing labels or features."""
+    return np.array([text.casefold() in MISSING for text in texts], bool)
 
 
 class Table(NamedTuple):
@@ -50,7 +63,7 @@ class Table(NamedTuple):
         names = list(self.columns)
         if column in self.columns:
             return column
-        if column.isdigit() and int(column) < len(names):
+        if re.fullmatch("[0-9]{1,9}", column) and int(column) < len(names):
             return names[int(column)]
         msg = (
             f"{self.path} has no column {safe_text.line(column, 40)!r}; it has "
@@ -83,7 +96,7 @@ def read(
         OSError: a file that cannot be read.
         ModuleNotFoundError: without pandas.
     """
-    pandas = _import("pandas")
+    pandas, path = _import("pandas"), Path(path)
     try:
         codecs.lookup(encoding)
     except LookupError as error:
@@ -102,6 +115,7 @@ def read(
                 if suffix in PARQUET
                 else _graphml(pandas, path, kind)
             )
+    _check_names(path, [str(name) for name in frame.columns])
     columns = {str(name): _as_text(frame[name]) for name in frame.columns}
     table = Table(path, columns, (1 + header) if is_text else 0)
     if not table.num_rows:
@@ -140,6 +154,20 @@ def _parse_errors(path: Path, encoding: str) -> Iterator[None]:
         raise ValueError(msg) from error
 
 
+def _check_names(path: Path, names: list[str]) -> None:
+    """Refuse columns without a name, or with the same one."""
+    if "" in names:
+        msg = (
+            f"{path}: column {names.index('')} has no name, like an index that pandas "
+            "wrote; name it in the first line, or remove the column"
+        )
+        raise ValueError(msg)
+    if len(set(names)) < len(names):
+        name = max(names, key=names.count)
+        msg = f"{path} has several columns named {name!r}; rename all but one"
+        raise ValueError(msg)
+
+
 def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
@@ -158,6 +186,12 @@ def _text(pandas: Any, file: raw_files.File, *, header: bool, encoding: str) -> 
     if len(content) > limit:
         msg = f"it unpacks to more than {limit:,} bytes"
         raise ValueError(msg)
+    for start, kind in _NO_TEXT.items():
+        if content.startswith(start):
+            msg = f"it is {kind}, not text of the encoding {encoding!r}"
+            raise ValueError(msg)
+    if not content.strip():
+        return pandas.DataFrame()
     file.reserve(TEXT_FACTOR * len(content))
     text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding).rstrip()
     first = text.partition("\n")[0]
@@ -174,12 +208,16 @@ def _text(pandas: Any, file: raw_files.File, *, header: bool, encoding: str) -> 
             skip_blank_lines=False,
             skipinitialspace=True,
         )
-    return frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
+    names = [str(name).strip() for name in frame.columns]
+    names = ["" if header and _UNNAMED.fullmatch(name) else name for name in names]
+    return frame.set_axis(names, axis=1)
 
 
 def _parquet(pandas: Any, path: Path) -> Any:
     _import("pyarrow")
-    return pandas.read_parquet(path)
+    frame = pandas.read_parquet(path)
+    has_index = any(name is not None for name in frame.index.names)
+    return frame.reset_index() if has_index else frame
 
 
 def _graphml(pandas: Any, path: Path, kind: str) -> Any:
@@ -187,12 +225,17 @@ def _graphml(pandas: Any, path: Path, kind: str) -> Any:
     graph = _import("networkx").read_graphml(path)
     if kind == "edges":
         rows = [
-            {"source": source, "target": target, **attributes}
+            {**attributes, "source": source, "target": target}
             for source, target, attributes in graph.edges(data=True)
         ]
-        return pandas.DataFrame(rows, dtype=object)
-    rows = [{"id": node, **attributes} for node, attributes in graph.nodes(data=True)]
-    return pandas.DataFrame(rows, dtype=object)
+        return _first(pandas.DataFrame(rows, dtype=object), ["source", "target"])
+    rows = [{**attributes, "id": node} for node, attributes in graph.nodes(data=True)]
+    return _first(pandas.DataFrame(rows, dtype=object), ["id"])
+
+
+def _first(frame: Any, names: list[str]) -> Any:
+    """Return a frame with these columns first."""
+    return frame[[*names, *(name for name in frame.columns if name not in names)]]
 
 
 def _as_text(column: Any) -> np.ndarray:

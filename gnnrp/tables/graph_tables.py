@@ -4,6 +4,7 @@ The nodes are the ids of the edges and of the features, in the order of their fi
 occurrence. Labels of other ids are dropped and counted, as are self-loops.
 """
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +13,12 @@ from jaxtyping import Float, Int
 from gnnrp.graph import edge_lists
 from gnnrp.runtime import checks, safe_text
 from gnnrp.tables import feature_columns
-from gnnrp.tables.files import MISSING, Table
+from gnnrp.tables.files import Table, is_missing
 from gnnrp.tables.settings import TableSettings
 
 DUPLICATES = ("error", *edge_lists.COMBINE)
 DEFAULTS = TableSettings()
+WEIGHT = "weight"  # column of weights, unless others are named
 
 
 class GraphTables(NamedTuple):
@@ -29,6 +31,7 @@ class GraphTables(NamedTuple):
     classes: np.ndarray  # (c,) text, sorted
     features: feature_columns.Features | None
     dropped: dict[str, int]
+    settings: TableSettings
 
 
 def make(
@@ -52,18 +55,22 @@ def make(
     """
     checks.one_of("duplicates", settings.duplicates, DUPLICATES)
     source, target, weight = _edge_columns(edges, settings.edge_columns)
-    _check_header(edges, source, target)
     ends = [_ids(edges, source), _ids(edges, target)]
     owners, feature_names = np.array([], object), []
     if features is not None:
         id_column, *feature_names = _names(features, settings.feature_columns)
         owners = _ids(features, id_column)
-    elif settings.categorical:
-        msg = "categorical needs a table of features; leave it out"
+    elif settings.categorical or settings.feature_columns:
+        name = "categorical" if settings.categorical else "feature_columns"
+        msg = f"{name} needs a table of features; leave it out"
         raise ValueError(msg)
-    ids, nodes = _factorize(np.concatenate([*ends, owners]))
+    nodes, ids = _factorize(np.concatenate([*ends, owners]))
+    _check_header(edges, (source, target), ids)
     pairs = nodes[: 2 * edges.num_rows].reshape(2, -1)
     loops = pairs[0] == pairs[1]
+    if loops.all():
+        msg = f"every edge of {edges.path} is a self-loop; check its columns"
+        raise ValueError(msg)
     weights = None
     if weight is not None:
         weights = _weights(edges, weight, signed=settings.signed)
@@ -71,9 +78,16 @@ def make(
             _check_duplicates(edges, pairs, weights)
         weights = weights[~loops]
     codes, classes, num_unknown = _labels(labels, settings.label_columns, ids)
-    dropped = {"self-loops": int(loops.sum()), "labels of unknown ids": num_unknown}
+    distinct = np.unique(np.sort(pairs[:, ~loops], axis=0), axis=1).shape[1]
+    dropped = {
+        "self-loops": int(loops.sum()),
+        "repeated edges": int((~loops).sum()) - distinct,
+        "labels of unknown ids": num_unknown,
+    }
     encoded = None
     if features is not None:
+        _check_header(features, (id_column,), ids)
+        _check_owners(features, id_column, np.isin(nodes[2 * edges.num_rows :], pairs))
         rows = _rows(features, id_column, nodes[2 * edges.num_rows :], len(ids))
         categorical = tuple(features.name(name) for name in settings.categorical)
         encoded = feature_columns.encode(
@@ -84,7 +98,19 @@ def make(
             "missing features": encoded.num_missing,
             "empty or constant columns": len(encoded.dropped),
         }
-    return GraphTables(ids, pairs[:, ~loops], weights, codes, classes, encoded, dropped)
+    return GraphTables(
+        ids, pairs[:, ~loops], weights, codes, classes, encoded, dropped, settings
+    )
+
+
+def _factorize(
+    texts: np.ndarray, *, sort: bool = False
+) -> tuple[Int[np.ndarray, " r"], np.ndarray]:
+    """Return the number of each text, and the distinct texts."""
+    import pandas
+
+    codes, distinct = pandas.factorize(texts, sort=sort)
+    return np.asarray(codes), np.asarray(distinct, object)
 
 
 def _edge_columns(
@@ -92,46 +118,67 @@ def _edge_columns(
 ) -> tuple[str, str, str | None]:
     """Return the names of source, target and weight."""
     if not columns:
-        columns = _first_two(table) + (("weight",) * ("weight" in table.columns))
+        columns = _first_two(table) + ((WEIGHT,) * (WEIGHT in table.columns))
     if len(columns) not in {2, 3}:
         msg = (
             "edge_columns must name source, target and perhaps weight, got "
             f"{len(columns)} columns"
         )
         raise ValueError(msg)
-    source, target, *weight = map(table.name, columns)
+    source, target, *weight = _distinct(table, columns)
     return source, target, weight[0] if weight else None
 
 
 def _names(table: Table, columns: tuple[str, ...]) -> list[str]:
     """Return the names of the columns of ids and features."""
-    names = [table.name(column) for column in columns] or list(table.columns)
+    names = _distinct(table, columns) or list(table.columns)
     if len(names) < 2:
         msg = f"{table.path} needs a column of ids and one of features, got {names}"
         raise ValueError(msg)
     return names
 
 
+def _distinct(table: Table, columns: tuple[str, ...]) -> list[str]:
+    """Return the names of columns, none of which is named twice."""
+    names = [table.name(column) for column in columns]
+    if len(set(names)) < len(names):
+        name = max(names, key=names.count)
+        msg = f"column {name!r} of {table.path} is named twice; name each column once"
+        raise ValueError(msg)
+    return names
+
+
 def _first_two(table: Table) -> tuple[str, ...]:
-    if len(table.columns) < 2:
+    """Return the first two columns other than the weight."""
+    names = [name for name in table.columns if name != WEIGHT]
+    if len(names) < 2:
         msg = (
             f"{table.path} needs two columns, got {list(table.columns)}; separate them "
             "by commas, semicolons or tabs"
         )
         raise ValueError(msg)
-    return tuple(table.columns)[:2]
+    return tuple(names[:2])
 
 
-def _check_header(table: Table, *columns: str) -> None:
-    """Refuse a first line that looks like an edge."""
+def _check_header(table: Table, columns: tuple[str, ...], ids: np.ndarray) -> None:
+    """Refuse a first line that has ids instead of names."""
     if table.first_line != 2:
         return
-    known = set(table.columns[columns[0]]) | set(table.columns[columns[1]])
-    if all(name in known for name in columns):
+    if found := [name for name in columns if name in ids]:
         msg = (
-            f"the first line of {table.path} is an edge rather than a header, since "
-            f"{columns[0]!r} and {columns[1]!r} are ids of other lines; pass "
-            "header=False (--no-header)"
+            f"the first line of {table.path} names no columns, since {found[0]!r} is "
+            "the id of a node; pass header=False (--no-header)"
+        )
+        raise ValueError(msg)
+
+
+def _check_owners(table: Table, column: str, has_edge: np.ndarray) -> None:
+    """Refuse features none of whose nodes has an edge."""
+    if not has_edge.any():
+        msg = (
+            f"no id in column {column!r} of {table.path} is in the edges, the first is "
+            f"{table.columns[column][0]!r}; name its columns, the id first, by "
+            "feature_columns (--feature-columns)"
         )
         raise ValueError(msg)
 
@@ -144,17 +191,6 @@ def _ids(table: Table, column: str) -> np.ndarray:
         msg = f"{table.place(row)}: the id in column {column!r} is empty; add it"
         raise ValueError(msg)
     return ids
-
-
-def _factorize(ids: np.ndarray) -> tuple[np.ndarray, Int[np.ndarray, " r"]]:
-    """Return the distinct ids in the order of occurrence, and the number of each."""
-    distinct, first, inverse = np.unique(
-        ids.astype(str), return_index=True, return_inverse=True
-    )
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return distinct[order], rank[inverse.ravel()]
 
 
 def _weights(table: Table, column: str, *, signed: bool) -> Float[np.ndarray, " e"]:
@@ -171,6 +207,8 @@ def _weights(table: Table, column: str, *, signed: bool) -> Float[np.ndarray, " 
         row = int(np.argmax(invalid))
         negative = weights[row] < 0 and np.isfinite(weights[row])
         fix = "allow it by signed (--signed)" if negative else "correct it"
+        if re.fullmatch("[0-9]+,[0-9]+", texts[row]):
+            fix = "write it with a decimal point"
         msg = (
             f"{table.place(row)}: the weight must be a finite number, at least 0, got "
             f"{safe_text.line(str(texts[row]), 40)!r}; {fix}"
@@ -206,14 +244,17 @@ def _labels(
     table: Table, columns: tuple[str, ...], ids: np.ndarray
 ) -> tuple[Int[np.ndarray, " n"], np.ndarray, int]:
     """Return the class of each node, the classes, and the number of unknown ids."""
+    import pandas
+
     names = columns or _first_two(table)
     if len(names) != 2:
         msg = f"label_columns must name id and label, got {len(names)} columns"
         raise ValueError(msg)
-    id_column, label_column = map(table.name, names)
+    id_column, label_column = _distinct(table, names)
+    _check_header(table, (id_column,), ids)
     owners, texts = _ids(table, id_column), table.columns[label_column]
-    rows = np.flatnonzero(~np.isin(texts, MISSING))
-    nodes = _find(owners[rows].astype(str), ids)
+    rows = np.flatnonzero(~is_missing(texts))
+    nodes = pandas.Index(ids).get_indexer(owners[rows])
     num_unknown = int((nodes < 0).sum())
     rows, nodes = rows[nodes >= 0], nodes[nodes >= 0]
     if not len(rows):
@@ -222,24 +263,22 @@ def _labels(
             f"with those of the edges, such as {ids[0]!r}"
         )
         raise ValueError(msg)
-    classes, of_row = np.unique(texts[rows].astype(str), return_inverse=True)
+    of_row, classes = _factorize(texts[rows], sort=True)
+    if len(classes) < 2:
+        msg = f"all labels of {table.path} are {classes[0]!r}; label nodes of another"
+        raise ValueError(msg)
     codes = np.full(len(ids), -1)
     codes[nodes] = of_row
     if (differs := codes[nodes] != of_row).any():
-        row = int(rows[np.argmax(differs)])
+        row, node = rows[np.argmax(differs)], nodes[np.argmax(differs)]
+        other = rows[np.flatnonzero(nodes == node)[-1]]
         msg = (
-            f"{table.place(row)}: node {owners[row]!r} has the labels {texts[row]!r} "
-            f"and {str(classes[codes[nodes[np.argmax(differs)]]])!r}; keep one of them"
+            f"node {ids[node]!r} has two labels: {texts[row]!r} at "
+            f"{table.place(int(row))}, and {texts[other]!r} at "
+            f"{table.place(int(other))}; keep one"
         )
         raise ValueError(msg)
     return codes, classes, num_unknown
-
-
-def _find(wanted: np.ndarray, ids: np.ndarray) -> Int[np.ndarray, " q"]:
-    """Return the number of each wanted id, -1 if there is no such node."""
-    order = np.argsort(ids)
-    place = np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)
-    return np.where(ids[order[place]] == wanted, order[place], -1)
 
 
 def _rows(

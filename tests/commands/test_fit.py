@@ -22,7 +22,7 @@ def test_the_example_runs_as_it_says(tables, tmp_path, capsys):
     flags = ["--quiet", "--search-seconds", "5"]
     assert cli.main(["fit", *tables, *flags]) == 0
     out = capsys.readouterr().out
-    for part in ("600 nodes, 3,000 edges, 150 labels", "30 held-out labels", "premium"):
+    for part in ("600 nodes, 3,000 weighted edges", "30 held-out labels", "premium"):
         assert part in out
     with (tmp_path / "predictions.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -39,6 +39,7 @@ def test_json_is_a_record_and_draws_no_figure(tables, tmp_path, capsys):
     record = json.loads(capsys.readouterr().out)
     assert record["out"] == "p.csv"
     assert record["heldout"]["nodes"] == 30
+    assert record["temperature"] > 0
     assert set(record["classes"]) == {"basic", "plus", "premium"}
     names = {"edges.csv", "labels.csv", "features.csv", "p.csv"}
     assert {path.name for path in tmp_path.iterdir()} == names
@@ -52,7 +53,7 @@ def test_json_is_a_record_and_draws_no_figure(tables, tmp_path, capsys):
         (["--edges", "no.csv", "--labels", "labels.csv"], "no.csv cannot be read"),
         (
             ["--edges", "edges.csv", "--labels", "labels.csv", "--holdout", "2"],
-            "holdout must lie in [0, 1], got 2",
+            "holdout must lie in [0, 0.5], got 2",
         ),
         (
             [
@@ -61,6 +62,9 @@ def test_json_is_a_record_and_draws_no_figure(tables, tmp_path, capsys):
             ],
             "labels.csv has no column 'club'; it has 'customer', 'segment'",
         ),
+        (["--out", "p.txt"], "p.txt': its name must end in .csv; set --out"),
+        (["--out", "no/p.csv"], "no/p.csv': its folder does not exist; set --out"),
+        (["--edges", "edges.csv", "--out", "edges.csv"], "is the file of the edges"),
         (["--example", "."], "edges.csv exists; choose another folder"),
     ],
 )

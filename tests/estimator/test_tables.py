@@ -11,10 +11,9 @@ from gnnrp.estimator import tables as own_tables
 from gnnrp.estimator._selection import held_out
 from gnnrp.runtime import progress
 from gnnrp.tables import feature_columns, graph_tables
+from gnnrp.tables.settings import TableSettings
 
 N = 60
-# Few validation nodes may all be right, and then no temperature is best.
-pytestmark = pytest.mark.filterwarnings("ignore:no temperature is best")
 
 
 def example(seed=0, *, labeled=30, with_features=True):
@@ -39,17 +38,22 @@ def example(seed=0, *, labeled=30, with_features=True):
         codes,
         np.array(["even", "odd"]),
         features if with_features else None,
-        {"self-loops": 0},
+        {"self-loops": 0, "repeated edges": 0},
+        TableSettings(),
     )
 
 
 def auto():
-    return ResidualPropagation(similarity="auto", search_seconds=60, calibrate=True)
+    return ResidualPropagation(similarity="auto", search_seconds=60)
+
+
+def run(tables, **settings):
+    return own_tables.run(tables, search_seconds=60, **settings)
 
 
 @pytest.fixture(scope="module")
 def result():
-    return own_tables.run(example(), auto())
+    return run(example())
 
 
 def test_predictions_have_a_row_for_each_node(result):
@@ -77,7 +81,7 @@ def test_most_nodes_are_classified_as_they_are(result):
 @pytest.mark.filterwarnings("ignore:no label reaches")
 def test_the_choice_does_not_see_held_out_labels_and_the_test_sees_all_others():
     tables = example()
-    here = own_tables.run(tables, auto()).record
+    here = run(tables).record
     known = tables.codes >= 0
     test = held_out(tables.codes, known, fraction=0.2, seed=0)
     val = held_out(tables.codes, known & ~test, fraction=0.2, seed=1)
@@ -109,14 +113,20 @@ def test_scores_of_held_out_nodes_are_those_of_scikit_learn(result):
         assert heldout[name] == pytest.approx(value, abs=1e-12)
 
 
+def test_probabilities_stay_as_they_are_where_no_temperature_is_best():
+    record = run(example(labeled=12)).record
+    assert record["temperature"] is None
+    assert "are not calibrated" in record["warnings"][-1]
+
+
 def test_without_features_powers_of_the_adjacency_are_tried():
-    found = own_tables.run(example(with_features=False), auto()).record
+    found = run(example(with_features=False)).record
     assert [trial["name"] for trial in found["trials"]] == ["A", "A^2", "A^4", "A^8"]
     assert found["features"] == []
 
 
 def test_the_report_states_scores_classes_and_what_was_not_used(result):
-    record = result.record | {"out": "p.csv", "dropped": {"self-loops": 3}}
+    record = result.record | {"dropped": {"self-loops": 3}}
     record |= {"warnings": ["a remark"], "unreached": 2}
     text = own_tables.report(record)
     for part in (
@@ -126,20 +136,20 @@ def test_the_report_states_scores_classes_and_what_was_not_used(result):
         "6 held-out labels",
         "note: a remark",
         "note: no label reaches 2 nodes",
-        "Predictions: p.csv",
+        "unweighted edges",
     ):
         assert part in text
 
 
-@pytest.mark.parametrize("holdout", [-0.1, 1.5, float("nan")])
-def test_a_share_outside_of_zero_to_one_is_refused(holdout):
+@pytest.mark.parametrize("holdout", [-0.1, 0, 0.6, float("nan")])
+def test_a_share_out_of_range_is_refused(holdout):
     with pytest.raises(ValueError, match="holdout must"):
-        own_tables.run(example(), auto(), holdout=holdout)
+        run(example(), holdout=holdout)
 
 
 def test_too_few_labels_to_hold_out_are_refused():
-    with pytest.raises(ValueError, match="two training nodes"):
-        own_tables.run(example(labeled=2), auto())
+    with pytest.raises(ValueError, match="2 labels of 2 classes, at most 2 a"):
+        run(example(labeled=2))
 
 
 @pytest.mark.parametrize("params", [{"similarity": "auto"}, {}])

@@ -62,8 +62,8 @@ def test_whole_numbers_of_a_parquet_file_have_no_decimal_point(tmp_path):
 
 def test_graphml_gives_a_table_of_edges_and_one_of_nodes(tmp_path):
     graph = nx.Graph()
-    graph.add_node("a", club="red")
-    graph.add_edge("a", "b", weight=2.5)
+    graph.add_node("a", club="red", id="5")
+    graph.add_edge("a", "b", weight=2.5, source="phone")
     nx.write_graphml(graph, tmp_path / "a.graphml")
     edges = files.read(tmp_path / "a.graphml", "edges")
     assert {k: v.tolist() for k, v in edges.columns.items()} == {
@@ -83,8 +83,11 @@ def test_columns_are_found_by_name_or_by_position(tmp_path):
     assert list(table.columns) == ["0", "1"]
     assert table.num_rows == 4
     assert table.place(0).endswith("line 1")
-    with pytest.raises(ValueError, match="has no column 'club'; it has '0', '1', or"):
-        table.name("club")
+    for name in ("club", "²", "2"):
+        with pytest.raises(
+            ValueError, match=f"no column '{name}'; it has '0', '1', or"
+        ):
+            table.name(name)
 
 
 def test_another_encoding_is_named(tmp_path):
@@ -100,7 +103,9 @@ def test_another_encoding_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "cannot be read as a table"),
+        ("", "has no rows; it needs one for each of the nodes"),
+        (",id,label\n0,a,b\n", "column 0 has no name, like an index"),
+        ("id ,id\na,b\n", "has several columns named 'id'"),
         ("id,label\n", "has no rows; it needs one for each of the nodes"),
         ("id,label\na,b,c\n", "cannot be read as a table"),
         ("id,label\na,b\nc,d,e\n", r"cannot be read as a table .*line 3"),
@@ -112,6 +117,22 @@ def test_damaged_text_is_one_sentence_with_the_file(tmp_path, text, match):
     with pytest.raises(ValueError, match=match) as error:
         read(path)
     assert str(error.value).startswith(str(path))
+
+
+def test_other_formats_with_the_name_of_text_are_named(tmp_path):
+    for start, kind in ((b"PK\x03\x04", "workbook"), (b"PAR1", "Parquet")):
+        (tmp_path / "a.csv").write_bytes(start + b"...")
+        with pytest.raises(ValueError, match=f"cannot be read as a table .*{kind}"):
+            read(tmp_path / "a.csv")
+    write(tmp_path, "a.csv", TEXT, encoding="utf-16")
+    with pytest.raises(ValueError, match="text in UTF-16"):
+        read(tmp_path / "a.csv")
+
+
+def test_a_named_index_of_a_parquet_file_is_a_column(tmp_path):
+    frame = pandas.DataFrame({"id": ["a", "b"], "label": ["x", "y"]}).set_index("id")
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert list(read(tmp_path / "a.parquet").columns) == ["id", "label"]
 
 
 def test_damaged_binary_files_are_one_sentence(tmp_path):

@@ -34,7 +34,11 @@ def test_ids_are_nodes_in_the_order_of_occurrence():
     assert found.weights is None
     assert found.classes.tolist() == ["blue", "red"]
     assert found.codes.tolist() == [0, -1, -1, 1]
-    assert found.dropped == {"self-loops": 1, "labels of unknown ids": 1}
+    assert found.dropped == {
+        "self-loops": 1,
+        "repeated edges": 0,
+        "labels of unknown ids": 1,
+    }
 
 
 def test_nodes_with_features_only_are_isolated_nodes():
@@ -54,7 +58,7 @@ def test_numbers_are_standardized_and_categories_are_one_hot():
         "age": ages,
         "city": ["B", "A", "", "A", "B", "A", "A", "A", "A", "A"],
         "zip": ["1", "2"] * 5,
-        "same": ["5"] * 10,
+        "same": ["0.1"] * 10,
         "none": [""] * 10,
     }
     found = make(edges, labels, features, categorical=("zip",)).features
@@ -80,9 +84,23 @@ def test_weights_come_from_the_column_of_that_name_or_of_the_settings():
     assert make(edges, edge_columns=("0", "1", "2")).weights.tolist() == [1, 2.5, 3]
 
 
+def test_a_column_of_weights_may_stand_between_source_and_target():
+    edges = {"source": ["a", "b"], "weight": ["1", "2"], "target": ["b", "c"]}
+    found = make(edges, {"id": ["a", "b"], "label": ["x", "y"]})
+    assert found.edges.tolist() == [[0, 1], [1, 2]]
+    assert found.weights.tolist() == [1, 2]
+
+
+def test_missing_labels_are_recognized_in_any_case():
+    labels = {"id": ["a", "b", "c", "d"], "label": ["x", "none", "NULL", "y"]}
+    assert make(labels=labels).codes.tolist() == [0, -1, -1, 1]
+
+
 def test_both_directions_of_equal_weight_are_accepted():
     edges = {"source": ["a", "b"], "target": ["b", "a"], "weight": ["2", "2"]}
-    assert make(edges, {"id": ["a"], "label": ["x"]}).weights.tolist() == [2, 2]
+    found = make(edges, {"id": ["a", "b"], "label": ["x", "y"]})
+    assert found.weights.tolist() == [2, 2]
+    assert found.dropped["repeated edges"] == 1
 
 
 @pytest.mark.parametrize(
@@ -95,7 +113,7 @@ def test_repeated_weights_need_a_rule(pairs, weights):
         "target": [pair[1] for pair in pairs.split()],
         "weight": weights.split(),
     }
-    labels = {"id": ["a"], "label": ["x"]}
+    labels = {"id": ["a", "b"], "label": ["x", "y"]}
     with pytest.raises(ValueError, match=r"edges.csv, line \d: the edge is also at"):
         make(edges, labels)
     assert len(make(edges, labels, duplicates="sum").weights) == len(weights.split())
@@ -109,7 +127,16 @@ def test_repeated_weights_need_a_rule(pairs, weights):
             "line 3: the id in column",
         ),
         ({"edges": {"source": ["a"]}}, "edges.csv needs two columns"),
-        ({"edges": {"a": ["b", "a"], "b": ["c", "b"]}}, r"rather than a header"),
+        (
+            {"edges": {"a": ["b", "a"], "b": ["c", "b"]}},
+            "first line of edges.csv names no",
+        ),
+        ({"labels": {"a": ["b", "d"], "x": ["1", "2"]}}, "first line of labels.csv"),
+        (
+            {"features": {"b": ["a", "d"], "x": ["1", "2"]}},
+            "first line of features.csv",
+        ),
+        ({"edges": {"source": ["a"], "target": ["a"]}}, "every edge .* a self-loop"),
         (
             {"edges": EDGES | {"weight": ["1", "x", "1", "1"]}},
             "line 3: the weight .*'x'",
@@ -121,7 +148,21 @@ def test_repeated_weights_need_a_rule(pairs, weights):
         ({"edges": EDGES | {"weight": ["1", "inf", "1", "1"]}}, "'inf'; correct it"),
         ({"labels": LABELS | {"id": ["q"] * 4}}, "no label of labels.csv belongs to"),
         ({"labels": LABELS | {"label": [""] * 4}}, "no label of labels.csv belongs to"),
-        ({"labels": LABELS | {"id": ["a"] * 4}}, "node 'a' has the labels"),
+        (
+            {"labels": LABELS | {"id": ["a"] * 4}},
+            "node 'a' has two labels: 'blue' at labels.csv, line 3, and",
+        ),
+        ({"labels": LABELS | {"label": ["red"] * 4}}, "all labels .* are 'red'"),
+        ({"edges": EDGES | {"weight": ["1", "0,5", "1", "1"]}}, "with a decimal point"),
+        ({"features": {"id": ["y", "z"], "x": ["1", "2"]}}, "no id in column 'id' of"),
+        ({"features": {"id": ["a", "b"], "x": ["1", "1"]}}, "empty or constant; leave"),
+        ({"features": {"id": ["a", "b"], "x": ["1,5", "2,5"]}}, "has a decimal comma"),
+        (
+            {"features": {"id": ["a", "b"], "x": ["1", "1e300"]}},
+            "is too large; numbers",
+        ),
+        ({"feature_columns": ("id", "x")}, "feature_columns needs a table of features"),
+        ({"label_columns": ("id", "0")}, "column 'id' of labels.csv is named twice"),
         ({"features": {"id": ["a", "a"], "x": ["1", "2"]}}, "two rows of features"),
         ({"features": {"id": ["a", "b"]}}, "a column of ids and one of features"),
         ({"categorical": ("x",)}, "categorical needs a table of features"),
