@@ -78,12 +78,27 @@ def run(
     model._refit(inputs.on(known & ~test))
     heldout = _score(model, tables, test)
     model._refit(inputs.on(known))
+    over = time.perf_counter()
     record = {
         "metric": metric,
+        **_describe(model, tables),
+        "val_score": val_score,
+        "val_curve": None if curve is None else curve.tolist(),
+        "heldout": heldout,
+        "warnings": remarks,
+        "seconds": {"choice": round(chosen - began, 3), "all": round(over - began, 3)},
+        "versions": records.versions(),
+    }
+    return Result(_predictions(model, tables), record, model)
+
+
+def _describe(model: ResidualPropagation, tables: GraphTables) -> dict[str, Any]:
+    """Return the sizes of the tables, and what was chosen."""
+    return {
         "nodes": len(tables.ids),
         "edges": tables.edges.shape[1] - tables.dropped["repeated edges"],
         "weighted": tables.weights is not None,
-        "labels": int(known.sum()),
+        "labels": int((tables.codes >= 0).sum()),
         "features": [] if tables.features is None else list(tables.features.names),
         "dropped": tables.dropped,
         "similarity": model.similarity_,
@@ -91,20 +106,10 @@ def run(
         "best_step": model.best_step_,
         "trials": model.trials_,
         "skipped": model.skipped_,
-        "val_score": val_score,
-        "val_curve": None if curve is None else curve.tolist(),
         "temperature": model.temperature_,
-        "heldout": heldout,
         "classes": _classes(model, tables),
-        "warnings": remarks,
         "unreached": int((~model.reached_).sum()),
-        "seconds": {
-            "choice": round(chosen - began, 3),
-            "all": round(time.perf_counter() - began, 3),
-        },
-        "versions": records.versions(),
     }
-    return Result(_predictions(model, tables), record, model)
 
 
 def _held_out(

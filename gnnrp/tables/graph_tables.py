@@ -55,16 +55,11 @@ def make(
     """
     checks.one_of("duplicates", settings.duplicates, DUPLICATES)
     source, target, weight = _edge_columns(edges, settings.edge_columns)
-    ends = [_ids(edges, source), _ids(edges, target)]
-    owners, feature_names = np.array([], object), []
+    id_column, feature_names = _feature_columns(features, settings)
+    parts = [_ids(edges, source), _ids(edges, target)]
     if features is not None:
-        id_column, *feature_names = _names(features, settings.feature_columns)
-        owners = _ids(features, id_column)
-    elif settings.categorical or settings.feature_columns:
-        name = "categorical" if settings.categorical else "feature_columns"
-        msg = f"{name} needs a table of features; leave it out"
-        raise ValueError(msg)
-    nodes, ids = _factorize(np.concatenate([*ends, owners]))
+        parts.append(_ids(features, id_column))
+    nodes, ids = _factorize(np.concatenate(parts))
     _check_header(edges, (source, target), ids)
     pairs = nodes[: 2 * edges.num_rows].reshape(2, -1)
     loops = pairs[0] == pairs[1]
@@ -78,17 +73,19 @@ def make(
             _check_duplicates(edges, pairs, weights)
         weights = weights[~loops]
     codes, classes, num_unknown = _labels(labels, settings.label_columns, ids)
-    distinct = np.unique(np.sort(pairs[:, ~loops], axis=0), axis=1).shape[1]
+    pairs = pairs[:, ~loops]
+    distinct = np.unique(np.sort(pairs, axis=0), axis=1).shape[1]
     dropped = {
         "self-loops": int(loops.sum()),
-        "repeated edges": int((~loops).sum()) - distinct,
+        "repeated edges": pairs.shape[1] - distinct,
         "labels of unknown ids": num_unknown,
     }
     encoded = None
     if features is not None:
         _check_header(features, (id_column,), ids)
-        _check_owners(features, id_column, np.isin(nodes[2 * edges.num_rows :], pairs))
-        rows = _rows(features, id_column, nodes[2 * edges.num_rows :], len(ids))
+        owners = nodes[2 * edges.num_rows :]
+        _check_owners(features, id_column, np.isin(owners, pairs))
+        rows = _rows(features, id_column, owners, len(ids))
         categorical = tuple(features.name(name) for name in settings.categorical)
         encoded = feature_columns.encode(
             features, feature_names, rows, categorical=categorical
@@ -98,9 +95,21 @@ def make(
             "missing features": encoded.num_missing,
             "empty or constant columns": len(encoded.dropped),
         }
-    return GraphTables(
-        ids, pairs[:, ~loops], weights, codes, classes, encoded, dropped, settings
-    )
+    return GraphTables(ids, pairs, weights, codes, classes, encoded, dropped, settings)
+
+
+def _feature_columns(
+    table: Table | None, settings: TableSettings
+) -> tuple[str, list[str]]:
+    """Return the column of ids and those of features."""
+    if table is not None:
+        id_column, *names = _names(table, settings.feature_columns)
+        return id_column, names
+    for name in ("categorical", "feature_columns"):
+        if getattr(settings, name):
+            msg = f"{name} needs a table of features; leave it out"
+            raise ValueError(msg)
+    return "", []
 
 
 def _factorize(
