@@ -260,7 +260,7 @@ TABLES = {
     "no class": ({"num_columns": -1}, "num_columns must be at least 1"),
     "no split": ({"num_splits": 0}, "num_splits must be at least 1"),
     "other precision": ({"dtype": "float16"}, "dtype must be one of float32, float64"),
-    "other metric": ({"metric": "../x"}, "metric must be one of accuracy, roc_auc"),
+    "other metric": ({"metric": "../x"}, "metric must be one of accuracy, balanced_ac"),
     "other format": ({"format": 2}, "its format is 2, not 3"),
     "no parts": ({"parts": []}, "parts does not have one value for each of 0"),
     "numbers as digests": ({"parts": [1, 2]}, "parts does not have one value for each"),
