@@ -101,7 +101,8 @@ def test_the_heterophilic_table_runs_on_the_benchmarks_own_files(tmp_path):
         assert column["found"]["MLP"]["num_seeds"] == 2
         binary = name in {"minesweeper", "tolokers", "questions"}
         assert column["metric"] == ("roc_auc" if binary else "accuracy")
-    tables = score_tables.scores({"result": outcome.result})
+    settings = {"num_epochs": config.num_epochs}
+    tables = score_tables.scores({"result": outcome.result, "settings": settings})
     assert not any("not run" in table.note for table in tables)
     statistics = table3_datasets.run(
         table3_datasets.Config(data_dir=tmp_path, datasets=table5_heterophilic.SETS)
