@@ -33,7 +33,7 @@ FLOOR := .venv-floor
 OLDEST := $(FLOOR)/oldest.txt
 DEPENDENT := $(patsubst %,tests/%.py,sparse/test_sparse kernels/gntk/test_activations \
 	kernels/gntk/test_recursion kernels/gntk/test_blocked kernels/gntk/test_neural_tangents \
-	models/test_gnn models/test_training runtime/test_checkpoints distributed/test_sharded \
+	tables/test_files models/test_gnn models/test_training runtime/test_checkpoints distributed/test_sharded \
 	runtime/test_atomic_files io/test_downloads commands/test_cli process/test_interrupts)
 test-floor: $(FLOOR)/.installed
 	$(FLOOR)/bin/python -m pytest -n 2 -m "not slow" $(DEPENDENT)
