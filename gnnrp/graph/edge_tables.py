@@ -14,8 +14,15 @@ WEIGHT = "weight"  # name of the column
 
 
 def is_table(edges: Any) -> bool:
-    """Return whether edges are a table of pandas, or another one with columns."""
-    return hasattr(edges, "columns") and hasattr(edges, "to_numpy")
+    """Return whether edges are a table of pandas, or another one with columns.
+
+    A frame made of an array (2, e), with columns 0 to e - 1, is an edge index.
+    """
+    if not (hasattr(edges, "columns") and hasattr(edges, "to_numpy")):
+        return False
+    names = list(edges.columns)
+    is_numbered = len(names) != 2 and names == list(range(len(names)))
+    return not (is_numbered and len(edges) == 2)
 
 
 def columns(table: Any) -> tuple[list[np.ndarray], np.ndarray | None]:

@@ -1,6 +1,7 @@
 """Edges as tables and node ids of any type, the same graphs as by position."""
 
 import numpy as np
+import pandas
 import pytest
 
 from gnnrp import ResidualPropagation, graph
@@ -142,3 +143,8 @@ def test_there_is_an_id_for_each_label():
 def test_the_graph_functions_take_tables_of_positions_only():
     with pytest.raises(TypeError, match="a table of edges must hold positions"):
         graph.raw_adjacency(NAMED)
+
+
+def test_a_frame_of_an_edge_index_is_the_index():
+    here, there = (graph.raw_adjacency(x) for x in (pandas.DataFrame(PATH), PATH))
+    assert (here != there).nnz == 0
