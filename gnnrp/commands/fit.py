@@ -123,17 +123,20 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
                     "tables by --example FOLDER"
                 )
                 raise ValueError(msg)
-        tables = {
-            name: files.read(
-                path,
-                "edges" if name == "edges" else "nodes",
-                header=self.header,
-                encoding=self.encoding,
-                max_bytes=self.max_bytes(),
-            )
-            for name, path in paths.items()
-            if path is not None
-        }
+        try:
+            tables = {
+                name: files.read(
+                    path,
+                    "edges" if name == "edges" else "nodes",
+                    header=self.header,
+                    encoding=self.encoding,
+                    max_bytes=self.max_bytes(),
+                )
+                for name, path in paths.items()
+                if path is not None
+            }
+        except files.MissingPackageError as error:
+            raise ValueError(str(error)) from error
         settings = TableSettings(**values(self, TableSettings))
         return graph_tables.make(**tables, settings=settings)
 

@@ -165,10 +165,7 @@ def validate(
 ) -> Inputs:
     """Validate graph, labels, masks and features, and build S unless it is chosen."""
     classes, codes, train, val = _nodes(data)
-    needs_two = metric in _scores.OF_TASKS and val.any()
-    if needs_two and len(np.unique(codes[val])) == 1:
-        msg = f"{metric} needs two classes in val_mask, and all its nodes are of one"
-        raise ValueError(msg)
+    _check_metric(metric, codes[val])
     needs_features = settings.kernel or (auto and data.features is not None)
     x = _features(data.features) if needs_features else None
     adjacency = graph.raw_adjacency(
@@ -206,6 +203,13 @@ def validate(
         settings=settings,
     )
     return inputs._replace(maps=Similarities(inputs.task())) if auto else inputs
+
+
+def _check_metric(metric: str | MetricFn, codes: Int[np.ndarray, " q"]) -> None:
+    """Refuse validation nodes of one class, if the metric needs two."""
+    if metric in _scores.OF_TASKS and len(np.unique(codes)) == 1:
+        msg = f"{metric} needs two classes in val_mask, and all its nodes are of one"
+        raise ValueError(msg)
 
 
 def set_class_weights(inputs: Inputs, given: Any) -> Inputs:

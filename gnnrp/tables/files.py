@@ -40,6 +40,10 @@ def is_missing(texts: np.ndarray) -> Bool[np.ndarray, " r"]:
     return np.array([text.casefold() in MISSING for text in texts], bool)
 
 
+class MissingPackageError(ModuleNotFoundError):
+    """A package of the extra "tables" that is not installed."""
+
+
 class Table(NamedTuple):
     """Columns of text, and where each row stands in the file."""
 
@@ -94,7 +98,7 @@ def read(
     Raises:
         ValueError: a damaged or empty file, or one that does not fit in memory.
         OSError: a file that cannot be read.
-        ModuleNotFoundError: without pandas.
+        MissingPackageError: a package that reads the format is not installed.
     """
     pandas, path = _import("pandas"), Path(path)
     try:
@@ -139,7 +143,7 @@ def _parse_errors(path: Path, encoding: str) -> Iterator[None]:
     """Turn any exception of a parser into one sentence that starts with the file."""
     try:
         yield
-    except (raw_files.TooLargeError, ModuleNotFoundError):
+    except (raw_files.TooLargeError, MissingPackageError):
         raise
     except UnicodeError as error:
         reason = safe_text.line(str(error), 120)
@@ -173,7 +177,7 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         msg = f"reading tables needs {name}; run pip install 'gnnrp[tables]'"
-        raise ModuleNotFoundError(msg) from error
+        raise MissingPackageError(msg) from error
 
 
 def _text(pandas: Any, file: raw_files.File, *, header: bool, encoding: str) -> Any:

@@ -2,10 +2,14 @@
 
 import csv
 import json
+import sys
+import typing
+from pathlib import Path
 
 import pytest
 
-from gnnrp import cli
+from gnnrp import cli, metrics
+from gnnrp.commands import fit
 
 
 @pytest.fixture
@@ -77,3 +81,18 @@ def test_bad_input_is_one_sentence_and_writes_nothing(flags, message, tmp_path, 
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("package", ["pandas", "pyarrow", "networkx"])
+def test_a_missing_package_is_one_sentence(package, tables, monkeypatch, capsys):
+    name = {"pandas": "edges.csv", "pyarrow": "e.parquet", "networkx": "e.graphml"}
+    Path(name[package]).touch()
+    monkeypatch.setitem(sys.modules, package, None)
+    assert cli.main(["fit", "--edges", name[package], *tables[2:4]]) == 2
+    assert capsys.readouterr().err == (
+        f"gnnrp: reading tables needs {package}; run pip install 'gnnrp[tables]'\n"
+    )
+
+
+def test_every_metric_can_be_chosen():
+    assert set(typing.get_args(fit.Metric)) == set(metrics.NAMES)

@@ -90,22 +90,21 @@ def test_label_propagation_reaches_the_reference_figures(
 
 
 @pytest.mark.parametrize(
-    ("name", "test", "step"),
+    ("name", "test", "steps"),
     [
-        ("computers", 92.00, 8),
-        ("photo", 95.55, 14),
-        ("cs", 94.60, 3280),
-        ("physics", 96.75, 5000),
+        ("computers", 92.00, (8, 9)),  # equal validation scores up to round-off
+        ("photo", 95.55, (14,)),
+        ("cs", 94.60, (3280,)),
+        ("physics", 96.75, (5000,)),
     ],
 )
 def test_figures_of_the_published_random_split_are_reached_to_two_digits(
-    record, name, test, step
+    record, name, test, steps
 ):
     found = record(name)
     assert round(found["test_mean"], 2) == test == found["published"]["test"]
-    assert [split["best_step"] for split in found["splits"]] == [
-        pytest.approx(step, abs=max(1, step // 100))  # ties of validation scores
-    ]
+    (split,) = found["splits"]
+    assert any(split["best_step"] == pytest.approx(t, abs=t // 100) for t in steps)
 
 
 def test_the_script_of_photo_does_not_reach_the_published_figure(data_dir):

@@ -163,7 +163,9 @@ def test_a_bomb_is_refused(tmp_path):
 
 def test_without_pandas_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'gnnrp\[tables\]'"):
+    with pytest.raises(
+        files.MissingPackageError, match=r"pip install 'gnnrp\[tables\]'"
+    ):
         read(write(tmp_path, "a.csv", TEXT))
 
 
