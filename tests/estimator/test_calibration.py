@@ -10,25 +10,9 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
 from gnnrp import ResidualPropagation, datasets, metrics
-from gnnrp.datasets import sbm
 from gnnrp.estimator import _calibration, _selection
 
 FIXED = {"power": 4, "step_size": 0.1, "num_steps": 12}
-
-
-@pytest.fixture(scope="module")
-def data():
-    """Return a graph in which labels reach every node."""
-    return sbm.generate(
-        2,
-        block_size=40,
-        intra_probability=0.1,
-        inter_probability=0.05,
-        homophilic_fraction=0.6,
-        train_per_class=8,
-        num_val=60,
-        num_test=80,
-    )
 
 
 def fit(data, *, val=True, **params):

@@ -7,7 +7,6 @@ import pytest
 from sklearn import metrics as reference
 
 from gnnrp import ResidualPropagation, metrics
-from gnnrp.datasets import sbm
 
 FIXED = {"power": 4, "step_size": 0.1, "num_steps": 12}
 N = generators.N
@@ -16,21 +15,6 @@ CODES = generators.targets(0).argmax(axis=1)
 TRAIN, VAL, _ = generators.split(2, sizes=(7, 4, 3))
 GROWS = pytest.mark.filterwarnings("ignore:the residual grows")
 ONE_CLASS = pytest.mark.filterwarnings("ignore:all nodes are predicted to be of one")
-
-
-@pytest.fixture(scope="module")
-def data():
-    """Return a graph in which labels reach every node."""
-    return sbm.generate(
-        2,
-        block_size=30,
-        intra_probability=0.15,
-        inter_probability=0.025,
-        homophilic_fraction=0.7,
-        train_per_class=6,
-        num_val=40,
-        num_test=60,
-    )
 
 
 def fit(data, *, val=True, **params):
