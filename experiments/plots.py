@@ -179,7 +179,9 @@ def evolution_over_seeds(record: dict[str, Any]) -> Figure:
             axes.axhline(record["target_labels"], color="0.3", linestyle="--")
         axes.set_ylabel(label)
         axes.set_xlabel("step t")
-    share = f"share of {'homophilic edges' if record['synthetic'] else 'edges kept'}"
+    directed = "directed " * (record["settings"]["manner"] == "directed")
+    share = f"1 - p, share of {directed}edges kept"
+    share = "share of homophilic edges" if record["synthetic"] else share
     scale = ScalarMappable(Normalize(0, 1), shades.reversed())
     figure.colorbar(scale, ax=panels, label=share)
     title = f"Tangent kernel of a GCN on {record['dataset']}"

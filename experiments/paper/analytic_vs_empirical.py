@@ -45,7 +45,7 @@ SETUPS = tuple(
 )
 """Parameterization and loss; the first is that of the theory."""
 TOLERANCES = {"squared": 0.02, "cross-entropy": 0.05}
-"""Residuals counted as converged, relative to the first: those of the cross-entropy
+"""Predicted residuals at the end, relative to the first: those of the cross-entropy
 fall like 1 / t."""
 
 
@@ -69,7 +69,7 @@ class Config(runner.Config):
     """10^12 operations for the networks of a width, four times that for the setting of
     the theory; networks of a width that cannot have two of them are not trained."""
     max_steps: int = 5000
-    """Limit of the steps until convergence."""
+    """Limit of the steps of training."""
     num_steps: int = 2000
     """Steps of the training of the paper's figures."""
 

@@ -56,7 +56,7 @@ def _drift(panels: list[dict[str, Any]]) -> Figure:
         }
         for panel in panels
     }
-    label = "share of the steps until convergence"
+    label = "share of the steps"
     return plots.with_bars(
         drawn, x_label=label, y_label="drift of Θ$_t$", columns=4, x_scale="share"
     )
@@ -77,7 +77,7 @@ def _alignments(panels: list[dict[str, Any]]) -> Figure:
             drawn[f"{label}\n{_title(panel)}"] = lines
     return plots.with_bars(
         drawn,
-        x_label="share of the steps until convergence",
+        x_label="share of the steps",
         y_label="centered alignment",
         columns=4,
         x_scale="share",

@@ -122,7 +122,7 @@ def findings(results: list[dict[str, Any]]) -> dict[str, list[int]]:
         "Eq. 109 in the width, at the start": [
             _as_stated(s["pseudo"]["start"]) for s in slopes
         ],
-        "Eq. 109 in the width, at convergence": [
+        "Eq. 109 in the width, at the end": [
             _as_stated(s["pseudo"]["end"]) for s in slopes
         ],
         "Eq. 109 in the width, training of our Figure 4, at the start": [

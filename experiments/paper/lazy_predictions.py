@@ -27,7 +27,7 @@ LOSSES = {
     "cross-entropy": (objectives.cross_entropy, losses.softmax),
 }
 SHARES = (0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1)
-"""Times of measurement, as shares of the time until convergence."""
+"""Times of measurement, as shares of the time of training."""
 
 
 class Plan(NamedTuple):
@@ -54,8 +54,8 @@ def plan(
     """Return step size and times of a network.
 
     The step size is 1 / λ_max of the infinite kernel on the training nodes. Training
-    has converged when the residual that this kernel predicts from F_0 = 0 is
-    ``tolerance`` times the first one.
+    ends when the residual that this kernel predicts from F_0 = 0 is ``tolerance``
+    times the first one; that of the network may be larger.
 
     Args:
         world: graph and training nodes.
@@ -63,8 +63,8 @@ def plan(
         setup: parameterization and loss.
         width: m.
         depth: L.
-        tolerance: of convergence.
-        max_steps: of training that does not converge.
+        tolerance: share of the predicted residual at the end.
+        max_steps: limit of the steps.
     """
     theta = np.asarray(kernel(kernels, world, setup[0], width))[world.train]
     step_size = 1 / float(np.linalg.eigvalsh(theta[:, world.train])[-1])

@@ -31,7 +31,8 @@ def tables(record: dict[str, Any]) -> list[Table]:
     ]
     note = (
         "Test scores in percent. In rows with random splits, the published scores are "
-        "of other splits. Networks have common settings, not tuned, and run on the "
+        "of other splits. Networks have common settings, not tuned, except for both "
+        "weights α of C&S, which each run chooses on validation nodes. They run on the "
         "first splits where there are fewer runs (in parentheses) than splits; another "
         "column has RP on these. Each split chooses by its validation nodes, and its "
         "test nodes are scored once. The menu follows the mean validation score of "
