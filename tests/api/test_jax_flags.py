@@ -99,6 +99,20 @@ def feature_kernels():
     return alignment.alignment(built(jnp.eye(N)), world()(jnp.eye(N)), centered=True)
 
 
+def fit_auto():
+    labels = np.argmax(generators.targets(0), axis=1)
+    labels[::2] = -1
+    model = ResidualPropagation(similarity="auto", search_seconds=60)
+    model.fit(generators.edges(0), labels, features=generators.world(0).features)
+    return model.predict_proba()
+
+
+def wide(method):
+    more = {"num_features": 64} if method == "features" else {}
+    settings = gntk_study.GNTKSettings(depths=(2,), num_steps=5, method=method, **more)
+    return gntk_study.run(small_graph(), settings)
+
+
 DRIVERS = {
     **{f"run, {name}": lambda name=name: run(method=name) for name in solvers.NAMES},
     "run without validation": lambda: run(split=split(val=False)),
@@ -107,7 +121,8 @@ DRIVERS = {
     "run, sigmoid": lambda: run(residual_fn=losses.sigmoid),
     "fit": fit,
     "fit by validation": lambda: fit(power=None, step_size=None, num_steps=None),
-    "fit, kernel": lambda: fit(loss="softmax"),
+    "fit, softmax": lambda: fit(loss="softmax"),
+    "fit, chosen similarity": fit_auto,
     "sweep": lambda: generators.sweep_of(
         world(),
         generators.targets(0),
@@ -124,6 +139,7 @@ DRIVERS = {
     "train": train,
     "tangent kernel": tangent_kernel,
     "feature kernels": feature_kernels,
+    "label propagation": lambda: label.propagate(world(), jnp.eye(N), num_iterations=2),
     "label limit": lambda: label.limit(world(), jnp.eye(N), alpha=0.9),
     "pipeline": lambda: rp_study.run(
         small_graph(), dataclasses.replace(presets.settings("sbm"), num_steps=3)
@@ -135,7 +151,13 @@ DRIVERS = {
     "kernel limit": lambda: gntk_study.run(
         small_graph(), gntk_study.GNTKSettings(depths=(1, 2), num_steps=5)
     ),
+    **{
+        f"kernel limit, {method}": lambda method=method: wide(method)
+        for method in ("blocks", "features")
+    },
 }
+PURE = ("gntk", "label propagation", "label limit")
+"""Drivers that leave ``jit`` to the caller."""
 every_driver = pytest.mark.parametrize("driver", DRIVERS.values(), ids=list(DRIVERS))
 
 
