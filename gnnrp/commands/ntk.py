@@ -8,7 +8,7 @@ from gnnrp.runtime.progress import Bar
 from gnnrp.studies.settings import NTKSettings
 
 QUICK = {"num_steps": 2000, "every": 500, "num_graphs": 5}
-_Flags = flags_of(NTKSettings, exclude=("seed",))
+_Flags = flags_of(NTKSettings, exclude=("seed", "early"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,8 @@ class Ntk(_Flags, ResumableFlags):
 
     seed: int = 0
     """Seed of weights, thinning, random splits and the generated graphs."""
+    early: int = 7
+    """Number of evaluations before the first regular one, at steps 1, 2, 5, 10, ..."""
     quick: bool = False
     """Run 2,000 steps on 5 graphs unless set otherwise: under a minute."""
 
