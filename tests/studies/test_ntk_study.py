@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 
 from gnnrp import cli, datasets, graph, plotting, sparse
+from gnnrp.commands import ntk
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment
 from gnnrp.kernels.ntk import empirical, structured
@@ -371,6 +372,28 @@ def test_the_figure_has_the_alignment_of_graph_and_labels_as_a_dashed_line(
     labels = plotting.evolution(record).axes[1]
     dashed = [line for line in labels.get_lines() if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in dashed] == [record["target_labels"]]
+
+
+@pytest.mark.parametrize("name", ["sbm", "cora"])
+def test_a_quick_run_trains_as_long_by_larger_steps(name):
+    published = ntk_study.settings(name)
+    values = ntk.quick_values(published)
+    quick = dataclasses.replace(published, **values)
+    time = quick.learning_rate * quick.num_steps
+    assert time == pytest.approx(published.learning_rate * published.num_steps)
+    assert len(dataclasses.replace(quick, early=0).evaluations(quick.num_steps)) == 5
+
+
+@pytest.mark.slow
+def test_a_quick_run_shows_the_findings_of_the_whole_run(tmp_path, capsys):
+    plot = str(tmp_path / "ntk.png")
+    assert cli.main(["ntk", "--quick", "--early", "0", "--quiet", "--plot", plot]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    verdicts = [line for line in lines if line.startswith(("holds", "does NOT hold"))]
+    assert len(verdicts) == 5
+    failed = [line for line in verdicts if line.startswith("does NOT hold")]
+    assert len(failed) == 1  # as over 20 seeds, see docs/finite.md
+    assert "and lowers it on heterophilic ones" in failed[0]
 
 
 def test_inputs_are_sparse_only_where_they_are_thin():
