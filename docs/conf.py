@@ -30,6 +30,7 @@ project = "gnnrp"
 author = "The gnnrp developers"
 release = gnnrp.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions += ["sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/*.md", "docs/api/*.rst", "notebooks/*.ipynb"]
 include_patterns += ["experiments/results/*.md"]
@@ -43,6 +44,9 @@ html_additional_pages = {"index": "redirect.html"}
 html_copy_source = False
 html_math_renderer = "mathml"  # MathJax would need a network
 
+copybutton_prompt_text = r">>> |\.\.\. "  # copied without prompts and outputs
+copybutton_prompt_is_regexp = True
+
 nb_execution_mode = "off"  # `make notebooks` stores the outputs, and a test checks them
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -51,7 +55,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 napoleon_attr_annotations = False
-napoleon_use_ivar = True
+napoleon_custom_sections = [("Attributes", "params_style")]  # else "Variables"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 # Names of other packages are not resolved, as that would need their sites.
@@ -193,7 +197,9 @@ def visit_math(writer, node):
         nodes.SkipNode: always, as the content is already written.
     """
     block = isinstance(node, nodes.math_block)
-    writer.body.append(tex2mathml(node.astext(), as_block=block))
+    formula = tex2mathml(node.astext(), as_block=block)
+    spaced = f'<div style="margin: 1em 0">{formula}</div>'
+    writer.body.append(spaced if block else formula)
     raise nodes.SkipNode
 
 

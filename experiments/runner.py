@@ -13,6 +13,7 @@ import jax
 import tyro
 from matplotlib.figure import Figure
 
+from experiments.report import plain_text
 from gnnrp import datasets, plotting
 from gnnrp.runtime import (
     atomic_files,
@@ -50,6 +51,8 @@ class Config:
     """Run a short version on generated graphs; explicitly set flags still apply."""
     seed: int = 0
     """Seed of all random numbers."""
+    json: bool = False
+    """Print the record as JSON instead of tables."""
 
     SHORT: ClassVar[dict[str, Any]] = {}
     """Settings of ``quick``."""
@@ -81,13 +84,12 @@ def main(
     run: Callable[[AnyConfig, Progress], Outcome],
     name: str,
     page: Page | None = None,
-    shown: Page = json_files.dumps,
 ) -> None:
     """Read the flags, run with a progress bar, print and write the results.
 
-    ``page`` makes a Markdown page that is written next to the record. ``shown`` makes
-    the printed text, by default the record itself. Ctrl-C (130) and SIGTERM (143) end
-    the process with one sentence.
+    ``page`` makes a Markdown page that is printed, and written next to the record.
+    Without it, tables are printed. Ctrl-C (130) and SIGTERM (143) end the process with
+    one sentence.
     """
     interrupts.install()
     config = tyro.cli(kind)
@@ -95,7 +97,10 @@ def main(
         streams.prepare()
         with Bar(quiet=False) as progress:
             made = record(config, run, name, progress, page)
-        streams.show(shown(made))
+        show = json_files.dumps if config.json else page or plain_text.render
+        streams.show(show(made))
+        if config.output is not None and not config.json:
+            streams.show(f"\nRecord: {config.output / name}.json")
     except (ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")
 
@@ -168,9 +173,9 @@ def _write(
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """Return the settings of an experiment without its folders."""
+    """Return the settings of an experiment, without its folders and its output."""
     found = dataclasses.asdict(config)
-    del found["data_dir"], found["output"]
+    del found["data_dir"], found["output"], found["json"]
     return found
 
 

@@ -2,14 +2,14 @@
 
 import io
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
 from gnnrp.runtime import safe_text
@@ -27,6 +27,10 @@ _LABELS = {
     "rp": "RP, graph alone",
     "generalized rp": "RP with features",
 }
+_SHADES = LinearSegmentedColormap.from_list(
+    "shades", colormaps["cividis"](np.linspace(0.9, 0, 256))
+)
+"""Colors of ordered curves, from light to dark, all legible on white."""
 
 CANDIDATES: tuple[tuple[str, str, Callable[[list[dict[str, Any]]], bool]], ...] = (
     ("power of A", "C0", lambda parts: len(parts) == 1 and not parts[0]["kernel"]),
@@ -180,7 +184,8 @@ def _draw_baselines(
 def evolution(record: dict[str, Any]) -> Figure:
     """Draw alignments and test accuracy in training, a line for each graph.
 
-    The dashed line is A(A^{2L}, Θ*) of the first graph.
+    The dashed line is A(A^{2L}, Θ*) of the first graph. Steps are on a logarithmic axis
+    if most changes take place in the first tenth of them.
 
     Args:
         record: see ``studies.ntk.run``.
@@ -188,52 +193,90 @@ def evolution(record: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(12.8, 3.4), layout="constrained")
     panels = figure.subplots(1, 4)
     steps = [row["step"] for row in record["rows"]]
-    colors = colormaps["cividis"]
-    curves = (
+    quantities = (
         ("kernel_graph", "A(Θ$_t$, A$^{2L}$)", 1),
         ("kernel_labels", "A(Θ$_t$, Θ*)", 1),
         ("test", "test accuracy (%)", 100),
     )
-    for number, g in enumerate(record["graphs"]):
-        color = colors(1 - g["kept"])
-        for axes, (name, _, unit) in zip(panels, curves, strict=False):
+    drawn = []
+    for axes, (name, label, unit) in zip(panels, quantities, strict=False):
+        for number, g in enumerate(record["graphs"]):
             line = [unit * row["graphs"][number][name] for row in record["rows"]]
-            axes.plot(steps, line, color=color)
-        panels[3].plot(g["kept"], g["homophily"], "o", color=color)
-    panels[1].axhline(record["target_labels"], color="0.4", linestyle="--")
-    labels = [label for _, label, _ in curves] + ["A(A, Θ*)"]
-    for axes, label in zip(panels, labels, strict=True):
+            axes.plot(steps, line, color=_SHADES(g["kept"]))
+            drawn.append(line)
         axes.set(xlabel="step t", ylabel=label)
-    shades = ScalarMappable(Normalize(0, 1), colors.reversed())
+    if _starts_fast(steps, drawn):
+        for axes in panels[:3]:
+            _scale_steps(axes, steps)
+    _draw_height(panels[1], record["target_labels"], "A(A$^{2L}$, Θ*)")
     share = f"share of {'homophilic edges' if record['synthetic'] else 'edges kept'}"
-    panels[3].set_xlabel(share)
-    figure.colorbar(shades, ax=panels, label=share)
+    for g in record["graphs"]:
+        panels[3].plot(g["kept"], g["homophily"], "o", color=_SHADES(g["kept"]))
+    panels[3].set(xlabel=share, ylabel="A(A, Θ*)")
+    figure.colorbar(ScalarMappable(Normalize(0, 1), _SHADES), ax=panels, label=share)
     figure.suptitle(f"Tangent kernel of a GCN on {record['dataset']}")
     return figure
 
 
 def curves(
-    values: dict[str, list[float]], lines: dict[str, float], *, title: str, label: str
+    values: dict[str, list[float]],
+    lines: dict[str, float],
+    *,
+    title: str,
+    label: str,
+    steps: Sequence[int] | None = None,
+    step_label: str = "step t",
 ) -> Figure:
-    """Draw a curve over steps 1, 2, ... for each name, and horizontal lines.
+    """Draw a curve over steps for each name, and horizontal lines.
 
     Args:
         values: name -> curve, drawn from light to dark.
         lines: name -> height.
         title: of the figure.
-        label: of the scores.
+        label: of the values.
+        steps: of the values of each curve; 1, 2, ... by default. They are on a
+            logarithmic axis if most changes take place in the first tenth of them.
+        step_label: of the steps.
     """
     figure = Figure(figsize=(7.6, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    shades = colormaps["cividis"].reversed()(np.linspace(0.1, 1, len(values)))
-    for (name, curve), color in zip(values.items(), shades, strict=True):
-        axes.plot(np.arange(1, len(curve) + 1), curve, color=color, label=name)
+    colors = _SHADES(np.linspace(0, 1, len(values)))
+    for (name, curve), color in zip(values.items(), colors, strict=True):
+        at = np.arange(1, len(curve) + 1) if steps is None else steps
+        axes.plot(at, curve, color=color, label=name)
+    if steps is not None and _starts_fast(steps, list(values.values())):
+        _scale_steps(axes, steps)
     styles = itertools.cycle([":", "-.", "--"])
     for (name, height), style in zip(lines.items(), styles, strict=False):
         axes.axhline(height, color="0.3", linestyle=style, label=name)
-    axes.set(xlabel="step t", ylabel=label, title=title)
+    axes.set(xlabel=step_label, ylabel=label, title=title)
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
+
+
+def _starts_fast(steps: Sequence[int], lines: Sequence[Sequence[float]]) -> bool:
+    """Return whether most lines change more in the first tenth than after it."""
+    is_early = np.asarray(steps[1:]) <= steps[-1] / 10
+    changes = np.abs(np.diff(np.asarray(lines, float), axis=1))
+    early = changes[:, is_early].sum(axis=1) > changes[:, ~is_early].sum(axis=1)
+    return bool(is_early.any() and early.mean() > 1 / 2)
+
+
+def _scale_steps(axes: Any, steps: Sequence[int]) -> None:
+    """Make the axis of steps logarithmic, and linear from 0 to the first step."""
+    first = min(step for step in steps if step > 0)
+    axes.set_xscale("symlog", linthresh=first, linscale=0.5)
+    axes.set_xlim(min(steps), max(steps))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
+def _draw_height(axes: Any, height: float, name: str) -> None:
+    """Draw a dashed horizontal line with its name to the right of the axes."""
+    axes.axhline(height, color="0.4", linestyle="--")
+    axes.annotate(
+        name, (1, height), (3, 0), xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points", ha="left", va="center", fontsize="small",
+    )  # fmt: skip
 
 
 def matrices(values: dict[str, Float[np.ndarray, "q q"]], title: str) -> Figure:

@@ -219,4 +219,4 @@ def _runs(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    runner.main(Config, run, "ogb_submission", page, shown=page)
+    runner.main(Config, run, "ogb_submission", page)

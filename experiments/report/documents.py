@@ -39,7 +39,8 @@ th, td { padding: 0.2rem 0.7rem; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 thead th { border-bottom: 1px solid; }
 img { max-width: 100%; height: auto; background: white; }
-.note, .made { font-size: 0.85rem; opacity: 0.8; }
+figure { margin: 1.5rem 0; }
+.note, .made, figcaption { font-size: 0.85rem; opacity: 0.8; }
 .made, code { overflow-wrap: anywhere; }
 """
 
@@ -57,6 +58,14 @@ class Section(NamedTuple):
     def command(self) -> str:
         """The command of the experiment."""
         return f"python -m experiments.paper.{self.name} --data-dir DIR --output DIR"
+
+    def captions(self) -> list[tuple[Path, str]]:
+        """Return each figure with its caption: the title, and the end of its name."""
+        result = []
+        for path in self.figures:
+            words = path.stem.removeprefix(self.name).strip("_").split("_")
+            result.append((path, f"{self.title}: {', '.join(words)}".rstrip(": ")))
+        return result
 
 
 def main() -> None:
@@ -149,8 +158,9 @@ def markdown(results: list[Section]) -> str:
             lines += [f"### {table.title}", "", _row(table.header)]
             lines += ["|---" * len(table.header) + "|", *map(_row, table.rows), ""]
             lines += [table.note, ""] if table.note else []
-        lines += [f"![{path.stem}]({path.name})" for path in section.figures]
-        lines += ["", f"{section.provenance}.", ""]
+        for path, caption in section.captions():
+            lines += [f"![{caption}]({path.name})", "", f"*{caption}*", ""]
+        lines += [f"{section.provenance}.", ""]
     return "\n".join(lines)
 
 
@@ -231,9 +241,11 @@ def _section(section: Section) -> str:
         )
         if table.note:
             parts.append(f'<p class="note">{html.escape(table.note)}</p>')
-    for path in section.figures:
+    for path, caption in section.captions():
         data = base64.b64encode(path.read_bytes()).decode()
-        parts.append(f'<img alt="{path.stem}" src="data:image/png;base64,{data}">')
+        words = html.escape(caption)
+        image = f'<img alt="{words}" src="data:image/png;base64,{data}">'
+        parts.append(f"<figure>{image}<figcaption>{words}</figcaption></figure>")
     parts.append(f'<p class="made">{html.escape(section.provenance)}.</p>')
     return "".join(parts)
 

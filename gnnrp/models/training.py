@@ -6,7 +6,7 @@ between chunks.
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -172,6 +172,7 @@ def run(
     callback: Callable[[int, Any], None] | None = None,
     options: Options = Options(),
     journal: checkpoints.Journal | None = None,
+    stops: Collection[int] = (),
 ) -> Result:
     """Train for a number of steps, one network per key.
 
@@ -189,6 +190,7 @@ def run(
             which cannot be compared. Entries "loss_fn", "metric_fn", "network" and
             "matrix" name these if they cannot be compared.
         journal: rows of the callback, saved with the checkpoints and restored.
+        stops: further steps that end a chunk; they do not change the training.
 
     Raises:
         ValueError: counts out of range; a network without parameters, with state (of
@@ -205,6 +207,7 @@ def run(
     """
     num_steps = checks.count("num_steps", num_steps, 0, MAX_STEPS)
     every = checks.count("every", every, 1)
+    stops = sorted(checks.count("stops", stop, 1) for stop in stops)
     num_seeds = _check_arguments(rule, data, keys, callback, options)
     many = num_seeds is not None
     static = tracing.as_static(rule)
@@ -227,7 +230,8 @@ def run(
             callback(t, state.params)
         while t < num_steps and not _is_done(rule, state, t) and (diverged < 0).any():
             options.report("training", t, num_steps)
-            length = min(every - t % every, num_steps - t)
+            ends = [t - t % every + every, num_steps, *stops]
+            length = min(end for end in ends if end > t) - t
             state, values = _chunk(static, state, traced, many=many, length=length)
             losses.append(np.asarray(values))
             diverged = _first_divergence(diverged, losses[-1], t)

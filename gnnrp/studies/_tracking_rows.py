@@ -37,8 +37,8 @@ def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     }
 
 
-def find_fault(rows: Any, t: int, every: int, num_graphs: int) -> str | None:
-    """Return the fault of the rows of a run at step t, or None."""
+def find_fault(rows: Any, due: list[int], num_graphs: int) -> str | None:
+    """Return the fault of the rows of a run whose steps are due, or None."""
     try:
         steps = [row["step"] for row in rows]
         entries = [entry for row in rows for entry in row["graphs"]]
@@ -47,9 +47,8 @@ def find_fault(rows: Any, t: int, every: int, num_graphs: int) -> str | None:
         values = [x for entry in entries for x in _numbers(entry)]
     except (TypeError, LookupError, AttributeError):
         return "its rows cannot be read"
-    due = {*range(0, t, every), t}
-    complete = all(type(step) is int for step in steps) and {*steps} >= due
-    if not complete or steps != sorted({*steps}) or steps[-1] != t:
+    complete = all(type(step) is int for step in steps) and {*steps} >= {*due}
+    if not complete or steps != sorted({*steps}) or steps[-1] != due[-1]:
         return "its rows are not those of the steps of the run"
     if counts != {num_graphs} or len(names) != 1:
         return "a row does not have an entry for each graph"

@@ -78,7 +78,7 @@ def run(
         first_bias=first_bias,
     )
     t, steps, rows, biases = 0, [], [], []
-    for due in [*range(0, settings.num_steps, settings.every), settings.num_steps]:
+    for due in settings.evaluations(settings.num_steps):
         options.report("training", t, settings.num_steps)
         if due > t:
             length, t = due - t, due

@@ -194,6 +194,8 @@ class NTKSettings:
         weight_decay: of weights, not of biases.
         features: normalized (rows scaled to sum to 1) or raw.
         every: number of steps between two evaluations of the kernel.
+        early: number of evaluations before the first of these, at the largest of the
+            steps 1, 2, 5, 10, 20, 50, ... below it.
         num_graphs: number of graphs, from all edges to none, or from homophilic to
             heterophilic ones.
         manner: drop directed edges, as the paper's code does, or undirected ones.
@@ -213,6 +215,7 @@ class NTKSettings:
     weight_decay: float = 5e-4
     features: str = "raw"
     every: int = 2000
+    early: int = 0
     num_graphs: int = 11
     manner: str = "directed"
     reduce: str = "sum"
@@ -232,7 +235,20 @@ class NTKSettings:
         checks.in_interval("weight_decay", self.weight_decay, 0, 1)
         checks.count("seed", self.seed, 0)
         checks.count("every", self.every, 1)
+        checks.count("early", self.early, 0, 100)
         checks.count("num_graphs", self.num_graphs, 2, 1000)
         checks.one_of("features", self.features, ("raw", "normalized"))
         checks.one_of("manner", self.manner, graph.DROP_MODES)
         checks.one_of("reduce", self.reduce, ("trace", "sum", "pseudo"))
+
+    def early_steps(self) -> list[int]:
+        """Return the steps of the early evaluations, in order."""
+        digits = range(len(str(self.every)))
+        steps = [head * 10**digit for digit in digits for head in (1, 2, 5)]
+        below = [step for step in steps if step < self.every]
+        return below[len(below) - min(self.early, len(below)) :]
+
+    def evaluations(self, num_steps: int) -> list[int]:
+        """Return all steps of evaluations up to a step, which is the last."""
+        steps = [*self.early_steps(), *range(0, num_steps, self.every)]
+        return sorted({step for step in steps if step < num_steps} | {num_steps})

@@ -124,7 +124,7 @@ def test_the_command_prints_the_page_and_nothing_else(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", flags)
     monkeypatch.setattr(interrupts, "install", lambda: None)  # keep those of pytest
     arguments = (ogb_submission.Config, ogb_submission.run, "ogb_submission")
-    runner.main(*arguments, shown=ogb_submission.page)
+    runner.main(*arguments, ogb_submission.page)
     printed = capsys.readouterr().out
     assert printed.startswith("# RP on sbm\n")
     command = "`python -m experiments.paper.ogb_submission --quick --runs 2`"

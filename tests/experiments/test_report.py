@@ -86,6 +86,14 @@ def test_markdown_and_latex_hold_the_same_cells(folder):
     assert "commit" in markdown
 
 
+def test_a_figure_has_a_paragraph_and_a_caption(folder):
+    markdown, _, page = (path.read_text() for path in documents.write(folder))
+    caption = "Convergence table (App. B.2): a"
+    image = f"![{caption}](table2_convergence_a.png)"
+    assert f"\n\n{image}\n\n*{caption}*\n\n" in markdown
+    assert f"<figcaption>{caption}</figcaption></figure>" in page
+
+
 def test_scores_stand_beside_the_papers_and_are_judged_by_their_spread():
     stated = {"GCN": (81.9, 0.5), "RP": (82.7, 0.0), "SGC": (81.0, 0.5)}
     here = {"num_seeds": 20, "test_std": 0.3}

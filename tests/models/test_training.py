@@ -99,6 +99,26 @@ def test_a_run_is_its_steps():
 
 
 @pytest.mark.long
+def test_stops_add_calls_and_leave_the_training_as_it_is(tmp_path):
+    rule, seen = training.Rule(GCN, SGD), []
+
+    def run(num_steps, folder=None, stops=()):
+        options = Options(folder=folder, metadata={"optimizer": "sgd"})
+        return training.run(
+            rule, data(), KEY, num_steps=num_steps, every=10, options=options,
+            callback=lambda t, _: seen.append(t), stops=stops,
+        )  # fmt: skip
+
+    plain, seen[:] = run(20), []
+    same(run(20, stops=(5, 2, 30)).params, plain.params)
+    assert seen == [0, 2, 5, 10, 20]
+    seen.clear()
+    run(2, tmp_path, (2, 5))
+    same(run(20, tmp_path, (2, 5)).params, plain.params)
+    assert seen == [0, 2, 5, 10, 20]
+
+
+@pytest.mark.long
 def test_seeds_by_vmap_are_single_runs():
     network = gnn.GCN(C, 5, 2, dropout=0.3)
     rule = training.Rule(network, SGD, metric_fn=metrics.accuracy)

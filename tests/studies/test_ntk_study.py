@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 
 from gnnrp import cli, datasets, graph, plotting, sparse
+from gnnrp.commands import ntk
 from gnnrp.datasets import sbm
 from gnnrp.kernels import alignment
 from gnnrp.kernels.ntk import empirical, structured
@@ -82,6 +83,33 @@ def test_a_row_holds_what_its_names_say(data, record):
         assert record["graphs"][number]["homophily"] == pytest.approx(
             float(level), abs=1e-6
         )
+
+
+def test_early_evaluations_change_neither_the_others_nor_the_findings(
+    data, record, tmp_path
+):
+    early = dataclasses.replace(SMALL, early=2)
+    found = ntk_study.run(data, early)
+    assert [row["step"] for row in found["rows"]] == [0, 2, 5, 10, 20, 30]
+    assert [row for row in found["rows"] if row["step"] % 10 == 0] == record["rows"]
+    assert found["findings"] == record["findings"]
+    options = Options(folder=tmp_path)
+    short = ntk_study.run(
+        data, dataclasses.replace(early, num_steps=5), options=options
+    )
+    assert [row["step"] for row in short["rows"]] == [0, 2, 5]
+    assert ntk_study.run(data, early, options=options)["rows"] == found["rows"]
+
+
+def test_early_steps_are_round_and_below_the_first_regular_one():
+    paper = dataclasses.replace(SMALL, num_steps=5000, every=2000, early=7)
+    assert paper.early_steps() == [10, 20, 50, 100, 200, 500, 1000]
+    regular = [0, 2000, 4000, 5000]
+    assert paper.evaluations(5000) == sorted([*paper.early_steps(), *regular])
+    assert paper.evaluations(30) == [0, 10, 20, 30]
+    assert dataclasses.replace(paper, every=2).early_steps() == [1]
+    assert dataclasses.replace(paper, every=1).early_steps() == []
+    assert ntk_study.settings("cora").early_steps() == []
 
 
 def test_training_is_on_the_whole_graph_and_lowers_its_loss(record):
@@ -173,8 +201,8 @@ def test_a_run_goes_on_in_another_process(tmp_path):
         return json.loads(done.stdout)
 
     first, both = run("2"), run("4", "--resume")
-    assert [row["step"] for row in both["rows"]] == [0, 2, 4]
-    assert both["rows"][:2] == first["rows"]
+    assert [row["step"] for row in both["rows"]] == [0, 1, 2, 4]
+    assert both["rows"][:3] == first["rows"]
 
 
 def test_divergence_is_reported(data):
@@ -288,6 +316,7 @@ def test_a_zero_kernel_has_zero_eigenvalues():
         ({"manner": "both"}, "manner must be one of directed, undirected"),
         ({"reduce": "full"}, "reduce must be one of trace, sum, pseudo"),
         ({"every": 0}, "every must be at least 1, got 0"),
+        ({"early": -1}, "early must be at least 0, got -1"),
         ({"features": "row"}, "features must be one of raw, normalized"),
         ({"weight_decay": -1.0}, r"weight_decay must lie in \[0, 1\], got -1.0"),
         ({"width": 0}, "width must be at least 1, got 0"),
@@ -313,9 +342,10 @@ def test_the_command_prints_one_object_and_draws(tmp_path, monkeypatch, capsys, 
     monkeypatch.setattr(datasets, "load", lambda *_, **__: data._replace(name="cora"))
     plot = tmp_path / "evolution.png"
     line = ["ntk", "--num-steps", "20", "--every", "10", "--num-graphs", "3"]
+    line += ["--early", "1"]
     assert cli.main([*line, "--json", "--quiet", "--plot", str(plot)]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert [row["step"] for row in shown["rows"]] == [0, 10, 20]
+    assert [row["step"] for row in shown["rows"]] == [0, 5, 10, 20]
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert cli.main([*line, "--quiet", "--plot", str(plot)]) == 0
     text = capsys.readouterr().out
@@ -342,6 +372,28 @@ def test_the_figure_has_the_alignment_of_graph_and_labels_as_a_dashed_line(
     labels = plotting.evolution(record).axes[1]
     dashed = [line for line in labels.get_lines() if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in dashed] == [record["target_labels"]]
+
+
+@pytest.mark.parametrize("name", ["sbm", "cora"])
+def test_a_quick_run_trains_as_long_by_larger_steps(name):
+    published = ntk_study.settings(name)
+    values = ntk.quick_values(published)
+    quick = dataclasses.replace(published, **values)
+    time = quick.learning_rate * quick.num_steps
+    assert time == pytest.approx(published.learning_rate * published.num_steps)
+    assert len(dataclasses.replace(quick, early=0).evaluations(quick.num_steps)) == 5
+
+
+@pytest.mark.slow
+def test_a_quick_run_shows_the_findings_of_the_whole_run(tmp_path, capsys):
+    plot = str(tmp_path / "ntk.png")
+    assert cli.main(["ntk", "--quick", "--early", "0", "--quiet", "--plot", plot]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    verdicts = [line for line in lines if line.startswith(("holds", "does NOT hold"))]
+    assert len(verdicts) == 5
+    failed = [line for line in verdicts if line.startswith("does NOT hold")]
+    assert len(failed) == 1  # as over 20 seeds, see docs/finite.md
+    assert "and lowers it on heterophilic ones" in failed[0]
 
 
 def test_inputs_are_sparse_only_where_they_are_thin():
