@@ -86,6 +86,7 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
             holdout=self.holdout,
             seed=self.seed,
             verbose=not self.quiet,
+            max_bytes=self.max_bytes(),
         )
         record = result.record | {"out": str(self.out), "command": records.command()}
         atomic_files.write(self.out, _csv(result))
@@ -170,7 +171,9 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
         except files.MissingPackageError as error:
             raise ValueError(str(error)) from error
         settings = TableSettings(**values(self, TableSettings))
-        return graph_tables.make(**tables, settings=settings)
+        return graph_tables.make(
+            **tables, settings=settings, max_bytes=self.max_bytes()
+        )
 
     def _write_example(self, folder: Path) -> None:
         from gnnrp.tables import example

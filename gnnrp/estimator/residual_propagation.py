@@ -224,11 +224,12 @@ class ResidualPropagation(Parameters):
         self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
 
-    def _fit(self, inputs: Inputs) -> list[str]:
+    def _fit(self, inputs: Inputs, max_bytes: int | None = None) -> list[str]:
         """Choose, run and set the fitted attributes; return what to warn of."""
         params = self.get_params()
         with Bar(quiet=not self.verbose) as progress:
-            found = _selection.fit(inputs, params, Options(progress=progress))
+            options = Options(max_bytes=max_bytes, progress=progress)
+            found = _selection.fit(inputs, params, options)
         self._set_results(inputs, found)
         # Later calls of set_params do not change the fit.
         self._fit_params, self._choice = params, found.choice
@@ -288,9 +289,9 @@ class ResidualPropagation(Parameters):
         self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
 
-    def _refit(self, inputs: Inputs) -> None:
+    def _refit(self, inputs: Inputs, max_bytes: int | None = None) -> None:
         """Run as ``fit`` chose, and set the fitted attributes."""
-        found = _selection.refit(inputs, self._choice)
+        found = _selection.refit(inputs, self._choice, max_bytes)
         self._set_results(inputs, found, self.temperature_)
 
     def _check_num_features(self, inputs: Inputs) -> None:

@@ -116,8 +116,8 @@ def choose(
 ) -> Choice:
     """Try the menu until the time is over, and return the best of each split.
 
-    The first candidate is always tried. Candidates whose dense kernel does not fit in
-    memory are skipped. A choice that was cut off by the time depends on the machine.
+    The first candidate is always tried. Other candidates that do not fit in memory are
+    skipped. A choice that was cut off by the time depends on the machine.
 
     Splits climb the ladders together, by their mean validation score, and each takes
     its own best candidate and step. So the menu of a split, not its choice, depends on
@@ -195,7 +195,9 @@ def _search(
             continue
         try:
             result = _try(task, candidate, maps, num_searched(task), options)
-        except combination.ConstantKernelError as error:
+        except (combination.ConstantKernelError, memory.ShortageError) as error:
+            if not trials:  # no candidate takes less memory than the first
+                raise
             skipped[str(candidate)] = str(error)
             continue
         best.update(len(trials), result)
@@ -263,10 +265,11 @@ def _sums(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candi
     index, targets = _aligned_nodes(task)
     if index is None:
         return
-    blocks = [
-        _block(maps.build(Candidate((part,))), index, len(task.targets))
-        for part in parts
-    ]
+    try:
+        flows = [maps.build(Candidate((part,))) for part in parts]
+    except memory.ShortageError:
+        return
+    blocks = [_block(flow, index, len(task.targets)) for flow in flows]
     aligned = [combination.align(block, targets) for block in blocks]
     if max(aligned) <= 0 or 0 in aligned:  # 0: a constant kernel
         return

@@ -39,6 +39,8 @@ def make(
     labels: Table,
     features: Table | None = None,
     settings: TableSettings = DEFAULTS,
+    *,
+    max_bytes: int | None = None,
 ) -> GraphTables:
     """Return the graph of two or three tables.
 
@@ -47,6 +49,7 @@ def make(
         labels: a node and its label in each row; empty if it has none.
         features: a node and its features in each row.
         settings: columns, and rules for edges.
+        max_bytes: memory limit; that of the machine by default.
 
     Raises:
         ValueError: a column that does not exist, an empty or repeated id, a weight that
@@ -82,7 +85,11 @@ def make(
         rows = _rows(features, id_column, owners, len(ids))
         categorical = tuple(features.name(name) for name in settings.categorical)
         encoded = feature_columns.encode(
-            features, feature_names, rows, categorical=categorical
+            features,
+            feature_names,
+            rows,
+            categorical=categorical,
+            max_bytes=max_bytes,
         )
         dropped |= {
             "nodes without features": int((rows < 0).sum()),

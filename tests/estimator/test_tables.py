@@ -1,5 +1,6 @@
 """Fits to tables: held-out labels are scored once, and all labels predict."""
 
+import re
 import warnings
 
 import numpy as np
@@ -9,7 +10,8 @@ import sklearn.metrics
 from gnnrp import ResidualPropagation
 from gnnrp.estimator import tables as own_tables
 from gnnrp.estimator._selection import held_out
-from gnnrp.runtime import progress
+from gnnrp.runtime import memory, progress
+from gnnrp.studies import choice
 from gnnrp.tables import feature_columns, graph_tables
 from gnnrp.tables.settings import TableSettings
 
@@ -139,6 +141,32 @@ def test_the_report_states_scores_classes_and_what_was_not_used(result):
         "unweighted edges",
     ):
         assert part in text
+
+
+def test_a_limit_that_is_too_low_is_refused_and_the_one_it_names_fits():
+    tables = example()
+    with pytest.raises(ValueError, match=r"a fit of 60 nodes and .* edges") as low:
+        run(tables, max_bytes=10**6)
+    found = re.search(r"raise the limit to ([0-9.,]+ [GM]B)$", str(low.value))
+    assert found, low.value
+    record = run(tables, max_bytes=memory.parse(found[1].replace(",", ""))).record
+    assert record["trials"]
+
+
+def test_similarities_that_do_not_fit_are_skipped_with_the_reason(monkeypatch):
+    tables = example()
+    left = 10**6  # less than the kernels below take
+    monkeypatch.setattr(own_tables, "COMPILED", 0)
+    monkeypatch.setattr(choice.features, "distance_bytes", lambda *_, **__: left)
+
+    def room(max_bytes=None):
+        return memory.Room(10**9 if max_bytes is None else left, max_bytes, "allowed")
+
+    monkeypatch.setattr(memory, "room", room)
+    record = run(tables, max_bytes=10**8).record
+    assert [trial["name"] for trial in record["trials"]] == ["A", "A^2", "A^4", "A^8"]
+    assert all("its dense kernel takes" in x for x in record["skipped"].values())
+    assert record["skipped"]
 
 
 @pytest.mark.parametrize("holdout", [-0.1, 0, 0.6, float("nan")])
