@@ -123,12 +123,10 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
             return self._read_tables()
         from gnnrp.tables import graph_files
 
-        names = (
-            *_OF_TABLES,
-            *(each.name for each in dataclasses.fields(TableSettings)),
-        )
-        for name in names:
-            if getattr(self, name) != getattr(Fit, name):
+        fields = (field.name for field in dataclasses.fields(TableSettings))
+        for name in (*_OF_TABLES, *fields):
+            is_set = getattr(self, name) != getattr(Fit, name)
+            if is_set and name != "directed":
                 flag = "--no-header" if name == "header" else _flag(name)
                 msg = (
                     f"{flag} does not apply to --graph, a file of arrays; leave it out"
@@ -140,7 +138,10 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
                 "pass other files as --edges and --labels"
             )
             raise ValueError(msg)
-        return graph_files.read(self.graph, max_bytes=self.max_bytes())
+        settings = TableSettings(directed=self.directed)
+        return graph_files.read(
+            self.graph, settings=settings, max_bytes=self.max_bytes()
+        )
 
     def _read_tables(self) -> "GraphTables":
         from gnnrp.tables import files, graph_tables

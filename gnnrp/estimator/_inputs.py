@@ -46,6 +46,7 @@ class Inputs(NamedTuple):
     settings: RPSettings
     class_weights: Float[np.ndarray, " c"] | None = None  # at most 1
     maps: Similarities | None = None  # of an automatic choice
+    directed: scipy.sparse.csr_array | None = None  # W with directions, if they count
 
     def task(self) -> Task:
         """Return the inputs of an automatic choice."""
@@ -57,6 +58,7 @@ class Inputs(NamedTuple):
             self.train[None],
             self.val[None],
             self.metric,
+            self.directed,
         )
 
     def split(self) -> Split:
@@ -162,6 +164,7 @@ def validate(
     metric: str | MetricFn,
     *,
     auto: bool,
+    directed: bool = False,
     max_bytes: int | None = None,
 ) -> Inputs:
     """Validate graph, labels, masks and features, and build S unless it is chosen."""
@@ -169,13 +172,7 @@ def validate(
     _check_metric(metric, codes[val])
     needs_features = settings.kernel or (auto and data.features is not None)
     x = _features(data.features) if needs_features else None
-    adjacency = graph.raw_adjacency(
-        data.edges,
-        len(codes),
-        weights=data.weights,
-        duplicates=data.duplicates,
-        signed=data.signed,
-    )
+    adjacency = _adjacency(data, len(codes), directed=False)
     matrix = sparse.prepare(graph.normalize(adjacency))
     flow = None
     if not auto:
@@ -202,10 +199,25 @@ def validate(
         num_features=None if x is None else x.shape[1],
         metric=_scores.metric_fn(metric, len(classes), settings.loss),
         settings=settings,
+        directed=_adjacency(data, len(codes), directed=True) if directed else None,
     )
     if not auto:
         return inputs
     return inputs._replace(maps=Similarities(inputs.task(), max_bytes))
+
+
+def _adjacency(
+    data: GraphData, num_nodes: int, *, directed: bool
+) -> scipy.sparse.csr_array:
+    """Return W."""
+    return graph.raw_adjacency(
+        data.edges,
+        num_nodes,
+        weights=data.weights,
+        directed=directed,
+        duplicates=data.duplicates,
+        signed=data.signed,
+    )
 
 
 def _check_metric(metric: str | MetricFn, codes: Int[np.ndarray, " q"]) -> None:

@@ -57,6 +57,8 @@ class ResidualPropagation(Parameters):
         similarity: "settings" or "auto", which tries a menu of similarities, sets all
             of the above, and keeps the best by validation, see ``studies.choice``.
         search_seconds: with "auto", time after which no other similarity is tried.
+        directed: with "auto", try similarities that use the directions of the edges
+            too, see ``propagation.similarity.Coupling``.
         loss: "squared", "absolute", "sigmoid" or "softmax".
         class_weight: weights of the residuals, "balanced" (one over the number of
             training nodes of the class) or {class: weight}, 1 by default; for the
@@ -137,6 +139,7 @@ class ResidualPropagation(Parameters):
     center: bool | None = None
     similarity: str = "settings"
     search_seconds: float = 600.0
+    directed: bool = False
     loss: str = "squared"
     class_weight: str | dict[Any, float] | None = None
     metric: str | MetricFn = "accuracy"
@@ -168,7 +171,7 @@ class ResidualPropagation(Parameters):
             graph: edge index (2, e), scipy sparse, networkx (nodes in its order),
                 ``jraph.GraphsTuple``, PyG's ``Data``, OGB's dict or its pair of that
                 and labels, or a table of pandas with two columns of node ids and
-                optionally "weight". It is made undirected. Weights of a sparse matrix,
+                optionally "weight". A is made undirected. Weights of a sparse matrix,
                 of networkx and tables ("weight") and of PyG (edge_weight) are used.
                 Labels, features and masks of the graph (PyG's y, x, train_mask and
                 val_mask) replace missing arguments.
@@ -205,6 +208,9 @@ class ResidualPropagation(Parameters):
         elif self.search_seconds != ResidualPropagation.search_seconds:
             msg = "search_seconds applies to similarity='auto' only; leave it out"
             raise ValueError(msg)
+        elif self.directed:
+            msg = "directed=True applies to similarity='auto' only; leave it out"
+            raise ValueError(msg)
         data = formats.replace_arrays(
             formats.read(graph, weights, node_ids),
             labels=labels,
@@ -216,7 +222,14 @@ class ResidualPropagation(Parameters):
             signed=signed or None,
         )
         with presets.precision(settings.precision):
-            inputs = _inputs.validate(data, initial, settings, self.metric, auto=auto)
+            inputs = _inputs.validate(
+                data,
+                initial,
+                settings,
+                self.metric,
+                auto=auto,
+                directed=self.directed,
+            )
             inputs = _inputs.set_class_weights(inputs, self.class_weight)
             remarks = self._fit(inputs)
         for remark in remarks:
@@ -282,7 +295,14 @@ class ResidualPropagation(Parameters):
         )
         settings = _inputs.parse_settings(params)
         with presets.precision(settings.precision):
-            inputs = _inputs.validate(data, None, settings, params["metric"], auto=auto)
+            inputs = _inputs.validate(
+                data,
+                None,
+                settings,
+                params["metric"],
+                auto=auto,
+                directed=params["directed"],
+            )
             self._check_num_features(inputs)
             inputs = _inputs.set_class_weights(inputs, params["class_weight"])
             self._refit(inputs)

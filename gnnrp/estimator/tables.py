@@ -68,6 +68,7 @@ def run(
     model = ResidualPropagation(
         similarity="auto",
         search_seconds=search_seconds,
+        directed=tables.settings.directed,
         metric=metric,
         seed=seed,
         verbose=verbose,
@@ -103,6 +104,7 @@ def _describe(model: ResidualPropagation, tables: GraphTables) -> dict[str, Any]
         "nodes": len(tables.ids),
         "edges": tables.edges.shape[1] - tables.dropped["repeated edges"],
         "weighted": tables.weights is not None,
+        "directed": tables.settings.directed,
         "labels": int((tables.codes >= 0).sum()),
         "features": [] if tables.features is None else list(tables.features.names),
         "dropped": tables.dropped,
@@ -155,7 +157,13 @@ def _inputs_of(
     )
     settings = _inputs.parse_settings(model.get_params())
     return _inputs.validate(
-        data, None, settings, model.metric, auto=True, max_bytes=max_bytes
+        data,
+        None,
+        settings,
+        model.metric,
+        auto=True,
+        directed=model.directed,
+        max_bytes=max_bytes,
     )
 
 
@@ -168,7 +176,8 @@ def _check_memory(tables: GraphTables, max_bytes: int | None) -> None:
     num_nodes, num_edges = len(tables.ids), tables.edges.shape[1]
     num_labels = int((tables.codes >= 0).sum())
     shape = num_nodes, len(tables.classes)
-    needed = graph.peak_bytes(num_nodes, num_edges) + COMPILED
+    num_adjacencies = 1 + tables.settings.directed
+    needed = num_adjacencies * graph.peak_bytes(num_nodes, num_edges) + COMPILED
     memory.check(
         f"a fit of {num_nodes:,} nodes and {num_edges:,} edges",
         needed + _inputs.run_bytes(shape, num_labels, num_labels),
@@ -275,6 +284,7 @@ def report(record: dict[str, Any]) -> str:
     ]
     lines = [
         f"{record['nodes']:,} nodes, {record['edges']:,} "
+        f"{'directed ' if record['directed'] else ''}"
         f"{'weighted' if record['weighted'] else 'unweighted'} edges, "
         f"{record['labels']:,} labels, {len(record['features'])} features",
         f"not used, or filled in: {', '.join(dropped) or 'nothing'}",

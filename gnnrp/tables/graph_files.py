@@ -31,7 +31,7 @@ def read(
         OSError: a file that cannot be read.
     """
     graph = own_graphs.read_graph(Path(path), max_bytes=max_bytes)
-    pairs, _, dropped = drop_edges(graph.edges)
+    pairs, _, dropped = drop_edges(graph.edges, directed=settings.directed)
     if not pairs.shape[1]:
         msg = (
             f"{path} has no edge between two nodes, got {graph.edges.shape[1]} "

@@ -45,7 +45,7 @@ def make(
     """Return the graph of two or three tables.
 
     Args:
-        edges: an edge in each row; its direction does not count.
+        edges: an edge in each row.
         labels: a node and its label in each row; empty if it has none.
         features: a node and its features in each row.
         settings: columns, and rules for edges.
@@ -65,7 +65,7 @@ def make(
     nodes, ids = _factorize(np.concatenate(parts))
     _check_header(edges, (source, target), ids)
     pairs = nodes[: 2 * edges.num_rows].reshape(2, -1)
-    kept, loops, dropped = drop_edges(pairs)
+    kept, loops, dropped = drop_edges(pairs, directed=settings.directed)
     if loops.all():
         msg = f"every edge of {edges.path} is a self-loop; check its columns"
         raise ValueError(msg)
@@ -100,12 +100,12 @@ def make(
 
 
 def drop_edges(
-    pairs: Int[np.ndarray, "2 e"],
+    pairs: Int[np.ndarray, "2 e"], *, directed: bool
 ) -> tuple[Int[np.ndarray, "2 k"], Bool[np.ndarray, " e"], dict[str, int]]:
     """Return the edges without self-loops, the mask of these, and both counts."""
     loops = pairs[0] == pairs[1]
     kept = pairs[:, ~loops]
-    low, high = np.sort(kept, axis=0)
+    low, high = kept if directed else np.sort(kept, axis=0)
     num_distinct = len(np.unique(low * (kept.max(initial=0) + 1) + high))
     counts = {
         "self-loops": int(loops.sum()),

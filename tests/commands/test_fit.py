@@ -74,6 +74,19 @@ def test_a_file_of_arrays_is_classified_by_its_ids(tmp_path, monkeypatch, capsys
     assert np.mean(right) > 0.9
 
 
+def test_directions_count_by_a_flag(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_graph("graph.npz")
+    edges = np.load("graph.npz")["edges"]
+    edges = np.unique(edges[:, edges[0] != edges[1]], axis=1)
+    flags = ["--graph", "graph.npz", "--json", "--quiet", "--search-seconds", "60"]
+    assert cli.main(["fit", *flags, "--directed"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["directed"], record["edges"]) == (True, edges.shape[1])
+    names = [trial["name"] for trial in record["trials"]]
+    assert names == ["A", "A^2", "A^4", "A^8", "C", "C^2", "C^4"]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -169,6 +169,34 @@ def test_similarities_that_do_not_fit_are_skipped_with_the_reason(monkeypatch):
     assert record["skipped"]
 
 
+def test_classes_that_only_the_senders_show_are_found_along_the_directions():
+    rng = np.random.default_rng(0)
+    sign, group = rng.permuted(np.tile(np.arange(N) % 2, (2, 1)), axis=1)
+    senders = [rng.choice(np.flatnonzero(sign == each), 3) for each in group]
+    edges = np.stack([np.concatenate(senders), np.repeat(np.arange(N), 3)])
+    matrix = (2.0 * sign - 1)[:, None].astype(np.float32)
+    tables = example(labeled=40)._replace(
+        edges=edges[:, edges[0] != edges[1]],
+        features=feature_columns.Features(matrix, ("sign",), 0, ()),
+        settings=TableSettings(directed=True),
+    )
+    tables = tables._replace(codes=np.where(tables.codes < 0, -1, group))
+    result = run(tables)
+    assert "directed" in result.record["similarity"]
+    names = np.array(["even", "odd"])[group]
+    assert np.mean(result.predictions["prediction"] == names) > 0.9
+    before = result.model.labels_
+    again = result.model.refit(tables.edges, tables.codes, features=matrix)
+    np.testing.assert_array_equal(again.labels_, before)
+    assert "directed unweighted edges" in own_tables.report(result.record)
+
+
+def test_directions_are_one_of_the_choices_of_an_automatic_fit_only():
+    model = ResidualPropagation(directed=True)
+    with pytest.raises(ValueError, match="directed=True applies to similarity='auto'"):
+        model.fit(example().edges, example().codes)
+
+
 @pytest.mark.parametrize("holdout", [-0.1, 0, 0.6, float("nan")])
 def test_a_share_out_of_range_is_refused(holdout):
     with pytest.raises(ValueError, match="holdout must"):
