@@ -96,13 +96,14 @@ class DatasetFlags(CommonFlags):
 
         if datasets.is_file(self.dataset):
             return
-        if Path(self.dataset).suffix or len(Path(self.dataset).parts) > 1:
-            msg = (
-                "--dataset must be a name, see gnnrp datasets, or the path of a file "
-                f"of arrays (.npz), got {safe_text.line(self.dataset, 80)!r}"
-            )
-            raise ValueError(msg)
-        checks.one_of("dataset", self.dataset, datasets.names())
+        try:
+            checks.one_of("dataset", self.dataset, datasets.names())
+        except ValueError as error:
+            path = Path(self.dataset)
+            if (path.suffix or len(path.parts) > 1) and not str(error).endswith("?"):
+                msg = f"{error}; a graph of your own must be an .npz file"
+                raise ValueError(msg) from error
+            raise
         if self.dataset == "sbm" and self.data_dir is not None:
             msg = (
                 "--data-dir does not apply to the generated dataset 'sbm'; choose "

@@ -127,7 +127,7 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
         for name in (*_OF_TABLES, *fields):
             is_set = getattr(self, name) != getattr(Fit, name)
             if is_set and name != "directed":
-                flag = "--no-header" if name == "header" else _flag(name)
+                flag = _flag("no_header" if name == "header" else name)
                 msg = (
                     f"{flag} does not apply to --graph, a file of arrays; leave it out"
                 )

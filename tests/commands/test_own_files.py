@@ -75,9 +75,12 @@ def test_parts_of_a_file_run_with_plain_rp(capsys):
         ("--dataset gone.npz", "gone.npz cannot be read"),
         (
             "--dataset graph.csv",
-            "or the path of a file of arrays (.npz), got 'graph.cs",
+            "got 'graph.csv'; a graph of your own must be an .npz file",
         ),
-        ("--dataset ./graph", "or the path of a file of arrays (.npz), got './graph'"),
+        (
+            "--dataset ./graph",
+            "got './graph'; a graph of your own must be an .npz file",
+        ),
         ("--dataset bare.npz --kernel gaussian", "bare.npz has no features here"),
         ("--dataset bare.npz --splits published", "bare.npz has no array 'train'"),
         ("--dataset graph.npz --split 1", "split must"),
