@@ -78,8 +78,8 @@ def test_parts_of_a_file_run_with_plain_rp(capsys):
             "got 'graph.csv'; a graph of your own must be an .npz file",
         ),
         (
-            "--dataset ./graph",
-            "got './graph'; a graph of your own must be an .npz file",
+            "--dataset a/graph",
+            "got 'a/graph'; a graph of your own must be an .npz file",
         ),
         ("--dataset bare.npz --kernel gaussian", "bare.npz has no features here"),
         ("--dataset bare.npz --splits published", "bare.npz has no array 'train'"),

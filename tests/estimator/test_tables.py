@@ -155,12 +155,12 @@ def test_a_limit_that_is_too_low_is_refused_and_the_one_it_names_fits():
 
 def test_similarities_that_do_not_fit_are_skipped_with_the_reason(monkeypatch):
     tables = example()
-    left = 10**6  # less than the kernels below take
+    left = 10**8  # no kernel takes less here
     monkeypatch.setattr(own_tables, "COMPILED", 0)
     monkeypatch.setattr(choice.features, "distance_bytes", lambda *_, **__: left)
 
     def room(max_bytes=None):
-        return memory.Room(10**9 if max_bytes is None else left, max_bytes, "allowed")
+        return memory.Room(10**9 if max_bytes is None else left, left, "allowed")
 
     monkeypatch.setattr(memory, "room", room)
     record = run(tables, max_bytes=10**8).record
