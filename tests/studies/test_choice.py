@@ -68,7 +68,7 @@ def test_directed_walks_are_powers_of_the_coupling(directed):
     C = (B @ B.T + B.T @ B) / 2
     candidate = Candidate((presets.RPSettings(power=2),), directed=(True,))
     assert str(candidate) == "C^2"
-    v = np.random.default_rng(0).standard_normal((len(C), 3)).astype(np.float32)
+    v = np.random.default_rng(0).standard_normal((len(C), 3))
     found = Similarities(directed).build(candidate)(jnp.asarray(v))
     np.testing.assert_allclose(found, C @ C @ v, atol=1e-5)
     assert np.linalg.norm(C, 2) <= 1 + 1e-12
