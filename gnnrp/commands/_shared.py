@@ -73,7 +73,7 @@ class DatasetFlags(CommonFlags):
     """Flags of the commands that load a dataset."""
 
     dataset: str = "sbm"
-    """Name of the dataset; see `gnnrp datasets`."""
+    """Name of the dataset, see `gnnrp datasets`; or path of your own graph (.npz)."""
     data_dir: Path | None = None
     """Folder of the files, searched before $GNNRP_DATA and the user cache."""
     download: bool = True
@@ -94,7 +94,16 @@ class DatasetFlags(CommonFlags):
         """Refuse an unknown dataset, and --data-dir for the generated one."""
         from gnnrp import datasets
 
-        checks.one_of("dataset", self.dataset, datasets.names())
+        if datasets.is_file(self.dataset):
+            return
+        try:
+            checks.one_of("dataset", self.dataset, datasets.names())
+        except ValueError as error:
+            path = Path(self.dataset)
+            if (path.suffix or len(path.parts) > 1) and not str(error).endswith("?"):
+                msg = f"{error}; a graph of your own must be an .npz file"
+                raise ValueError(msg) from error
+            raise
         if self.dataset == "sbm" and self.data_dir is not None:
             msg = (
                 "--data-dir does not apply to the generated dataset 'sbm'; choose "
@@ -120,6 +129,8 @@ class DatasetFlags(CommonFlags):
             progress=not self.quiet,
             max_bytes=self.max_bytes(),
         )
+        if datasets.is_file(self.dataset):
+            return dataset
         for name, (here, there) in datasets.differences(dataset).items():
             if name != "num_features" or dataset.features is not None:
                 streams.print_line(
@@ -223,7 +234,7 @@ class RunFlags(ResultFlags, DatasetFlags):
 
     def title(self) -> str:
         """Return the name of the figure, without its suffix."""
-        return f"{super().title()}-{self.dataset}"
+        return f"{super().title()}-{Path(self.dataset).name.removesuffix('.npz')}"
 
     def load_dataset(self) -> Any:
         """Load the dataset, and select --split."""

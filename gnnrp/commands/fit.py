@@ -1,4 +1,4 @@
-"""`gnnrp fit`: classify the nodes of a graph in tables."""
+"""`gnnrp fit`: classify the nodes of a graph in tables or arrays."""
 
 import csv
 import dataclasses
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gnnrp.tables.graph_tables import GraphTables
 
 _REQUIRED = ("edges", "labels")
+_OF_TABLES = (*_REQUIRED, "features", "header", "encoding")
 Metric = Literal[
     "accuracy",
     "balanced_accuracy",
@@ -33,8 +34,9 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
     """Classify the nodes of your own graph.
 
     Reads tables of edges, labels and perhaps features: CSV or TSV (also gzipped),
-    Parquet or GraphML. Chooses a similarity by validation, scores a held-out share of
-    the labels, and predicts the class of each node with all labels.
+    Parquet or GraphML; or an npz file of arrays. Chooses a similarity by validation,
+    scores a held-out share of the labels, and predicts the class of each node with all
+    labels.
     """
 
     edges: Path | None = None
@@ -43,6 +45,8 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
     """Table of labels: node and label. Unlabeled nodes may be left out."""
     features: Path | None = None
     """Table of features: node, and numbers or categories."""
+    graph: Path | None = None
+    """File of arrays (npz) instead of tables: edges, labels, features, node_ids."""
     out: Path = Path("predictions.csv")
     """File of the predictions, one line for each node."""
     example: Path | None = None
@@ -82,6 +86,7 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
             holdout=self.holdout,
             seed=self.seed,
             verbose=not self.quiet,
+            max_bytes=self.max_bytes(),
         )
         record = result.record | {"out": str(self.out), "command": records.command()}
         atomic_files.write(self.out, _csv(result))
@@ -94,7 +99,8 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
     def _check_out(self, figure: Path | None) -> None:
         """Refuse a file of predictions that cannot be written, or that is another."""
         out, others = self.out.resolve(), {"figure": figure}
-        others |= {name: getattr(self, name) for name in (*_REQUIRED, "features")}
+        names = (*_REQUIRED, "features", "graph")
+        others |= {name: getattr(self, name) for name in names}
         for name, path in others.items():
             if path is not None and path.resolve() == out:
                 msg = f"--out {self.out} is the file of the {name}; choose another file"
@@ -113,6 +119,31 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
             raise ValueError(msg)
 
     def _read(self) -> "GraphTables":
+        if self.graph is None:
+            return self._read_tables()
+        from gnnrp.tables import graph_files
+
+        fields = (field.name for field in dataclasses.fields(TableSettings))
+        for name in (*_OF_TABLES, *fields):
+            is_set = getattr(self, name) != getattr(Fit, name)
+            if is_set and name != "directed":
+                flag = _flag("no_header" if name == "header" else name)
+                msg = (
+                    f"{flag} does not apply to --graph, a file of arrays; leave it out"
+                )
+                raise ValueError(msg)
+        if self.graph.suffix != ".npz":
+            msg = (
+                f"--graph must be a file of arrays (.npz), got {str(self.graph)!r}; "
+                "pass other files as --edges and --labels"
+            )
+            raise ValueError(msg)
+        settings = TableSettings(directed=self.directed)
+        return graph_files.read(
+            self.graph, settings=settings, max_bytes=self.max_bytes()
+        )
+
+    def _read_tables(self) -> "GraphTables":
         from gnnrp.tables import files, graph_tables
 
         paths = {name: getattr(self, name) for name in (*_REQUIRED, "features")}
@@ -122,6 +153,9 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
                     f"--{name} is missing: pass the table of {name}, or write example "
                     "tables by --example FOLDER"
                 )
+                raise ValueError(msg)
+            if paths[name].suffix == ".npz":
+                msg = f"--{name} {paths[name]} is a file of arrays; pass it as --graph"
                 raise ValueError(msg)
         try:
             tables = {
@@ -138,7 +172,9 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
         except files.MissingPackageError as error:
             raise ValueError(str(error)) from error
         settings = TableSettings(**values(self, TableSettings))
-        return graph_tables.make(**tables, settings=settings)
+        return graph_tables.make(
+            **tables, settings=settings, max_bytes=self.max_bytes()
+        )
 
     def _write_example(self, folder: Path) -> None:
         from gnnrp.tables import example
@@ -155,6 +191,10 @@ class Fit(ResultFlags, flags_of(TableSettings, optional=False)):
             atomic_files.write(path, _lines(tables[name]))
         flags = [f"--{name} {shlex.quote(str(path))}" for name, path in paths.items()]
         streams.show(f"gnnrp fit {' '.join(flags)}")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _csv(result: "Result") -> bytes:

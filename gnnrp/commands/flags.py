@@ -17,7 +17,7 @@ COMMANDS = {
     "rp": "Run residual propagation and its baselines on one dataset.",
     "gntk": "Train infinitely wide GCNs by their tangent kernel, depth by depth.",
     "ntk": "Train a GCN and track its tangent kernel on many graphs.",
-    "fit": "Classify the nodes of your own graph in tables.",
+    "fit": "Classify the nodes of your own graph.",
     "partition": "Partition a graph for several devices or machines.",
     "datasets": "List the datasets, their files and their statistics.",
 }

@@ -27,7 +27,7 @@ class Rp(_Flags, ResumableFlags):
     """Run residual propagation and its baselines on one dataset.
 
     Without flags: an embedded graph (a stochastic block model), a table, a figure.
-    Settings default to the published ones of the dataset.
+    Settings default to the published ones of the dataset, and to plain RP for your own.
     """
 
     bandwidth: Annotated[float | None, setting(float, "(default: by --gamma)")] = None
@@ -202,7 +202,7 @@ class Rp(_Flags, ResumableFlags):
 
         # The published settings of a kernel do not fit the graph alone.
         has_kernel = has_features and self.kernel != "none"
-        settings = presets.settings(name, has_features=has_kernel)
+        settings = presets.settings_or_default(name, has_features=has_kernel)
         if self.hops is not None:  # nor do they fit a kernel of hop features
             settings = presets.hop_settings(self.hops)
         values = values_from_flags(self, settings)

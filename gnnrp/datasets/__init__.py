@@ -42,6 +42,7 @@ __all__ = [
     "differences",
     "find",
     "from_arrays",
+    "is_file",
     "load",
     "names",
     "num_targets",
@@ -62,6 +63,11 @@ DEMO_FRACTION = 0.5  # homophilic edges of load("sbm"): features and graph both 
 def names() -> tuple[str, ...]:
     """Return the names of all datasets."""
     return tuple(SOURCES)
+
+
+def is_file(name: str | os.PathLike[str]) -> bool:
+    """Return whether ``load`` reads the name as the path of an npz file."""
+    return str(name).endswith(".npz")
 
 
 def find(name: str, root: str | os.PathLike[str] | None = None) -> Path | None:
@@ -125,7 +131,7 @@ def load(
         (2000, (1, 2000))
     """
     seed = checks.count("seed", seed, 0)
-    if str(name).endswith(".npz"):
+    if is_file(name):
         if splits is not None:
             checks.one_of("splits", splits, ("published", "random"))
         path = Path(root or "", name)

@@ -1,16 +1,18 @@
 """Your own graph as a ``Dataset``: from arrays, or from an npz file of them."""
 
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 
 from gnnrp.datasets import _validate, npz, raw_files
 from gnnrp.datasets import splits as split_masks
 from gnnrp.datasets.dataset import Dataset
-from gnnrp.runtime import checks
+from gnnrp.runtime import checks, safe_text
 from gnnrp.types import Split
 
 METRICS = ("accuracy", "roc_auc")
@@ -20,7 +22,17 @@ MEMBERS = {  # of an npz file, checked by ``from_arrays``
     "features": ("biuf", (1, 2)),
     **{part: ("biuf", (1, 2)) for part in Split._fields},
 }
+NODE_IDS = {"node_ids": ("iuU", 1)}  # another member, of ``read_graph``
 _REQUIRED = ("edges", "labels")
+
+
+class Graph(NamedTuple):
+    """The arrays of a graph without splits."""
+
+    edges: Int[np.ndarray, "2 e"]  # senders, receivers
+    labels: Int[np.ndarray, " n"]  # -1: unknown
+    features: Float[np.ndarray, "n d"] | None  # float32
+    node_ids: np.ndarray  # (n,) text
 
 
 def from_arrays(
@@ -45,7 +57,8 @@ def from_arrays(
             split into 80, 10 and 10 percent of the labeled nodes.
         seed: of that random split.
         metric: "accuracy", or "roc_auc" of two classes.
-        name: in records. Published settings apply to names of ``names()``.
+        name: in records. Published settings apply to names of ``names()``, and so
+            never to a file, whose dataset has the file's name.
 
     Raises:
         ValueError: a wrong shape, a node id or class id out of range, features that are
@@ -106,14 +119,71 @@ def read(
         TypeError: arrays of a type that ``from_arrays`` refuses.
         FileNotFoundError: no such file.
     """
-    files = raw_files.stat_all(path.parent, [path.name], max_bytes)
-    (file,) = files.values()
-    with raw_files.format_errors(path, "npz"):
-        arrays = npz.read(file, {f"{member}?": MEMBERS[member] for member in MEMBERS})
+    files, arrays = _read_members(path, MEMBERS, max_bytes)
     num_masks = sum(part in arrays for part in Split._fields)
-    wanted = [*_REQUIRED, *(Split._fields if num_masks else ())]
-    if split_kind == "published":
-        wanted = [*_REQUIRED, *Split._fields]
+    with_masks = num_masks or split_kind == "published"
+    _require(path, arrays, (*_REQUIRED, *(Split._fields if with_masks else ())))
+    parts = None
+    if num_masks and split_kind != "random":
+        parts = Split(*(arrays[part] for part in Split._fields))
+    with _named(path):
+        data = from_arrays(
+            arrays["edges"],
+            arrays["labels"],
+            features=arrays.get("features"),
+            splits=parts,
+            seed=seed,
+            name=safe_text.line(path.name, 80),
+        )
+    return data._replace(files=raw_files.digests(files), folder=str(path.parent))
+
+
+def read_graph(path: Path, *, max_bytes: int | None = None) -> Graph:
+    """Read the graph of such a file without its masks, and the ids of its nodes.
+
+    The member node_ids, whole numbers or text, is optional; by default, ids are
+    positions. Any negative label is unknown.
+
+    Args:
+        path: of the file.
+        max_bytes: memory limit.
+
+    Raises:
+        ValueError: see ``read``; or node ids that are empty, repeated, of another
+            number than the labels, or no text.
+        TypeError: arrays of another type.
+        FileNotFoundError: no such file.
+    """
+    graph_members = {name: MEMBERS[name] for name in ("edges", "labels", "features")}
+    _, arrays = _read_members(path, graph_members | NODE_IDS, max_bytes)
+    _require(path, arrays, _REQUIRED)
+    with _named(path):
+        known = np.maximum(checks.labels("labels", arrays["labels"]), -1)
+        labels = _class_ids(known, METRICS[0])
+        features = arrays.get("features")
+        return Graph(
+            edges=_edge_index(arrays["edges"], len(labels)),
+            labels=labels,
+            features=None if features is None else _features(features, len(labels)),
+            node_ids=_node_ids(arrays.get("node_ids"), len(labels)),
+        )
+
+
+def _read_members(
+    path: Path, members: dict[str, Any], max_bytes: int | None
+) -> tuple[dict[str, raw_files.File], dict[str, np.ndarray]]:
+    """Return the file by its name, and those of the arrays that it has."""
+    files = raw_files.stat_all(path.parent, [path.name], max_bytes)
+    fix = "save arrays of numbers by numpy.savez, and ids as text by astype(str)"
+    with raw_files.format_errors(path, "npz", fix):
+        optional = {f"{name}?": kind for name, kind in members.items()}
+        return files, npz.read(files[path.name], optional)
+
+
+def _require(
+    path: Path, arrays: dict[str, np.ndarray], wanted: tuple[str, ...]
+) -> None:
+    """Refuse a file that lacks an array."""
     for member in wanted:
         if member not in arrays:
             msg = (
@@ -121,22 +191,41 @@ def read(
                 f"numpy.savez(path, {', '.join(f'{each}={each}' for each in wanted)})"
             )
             raise ValueError(msg)
-    parts = None
-    if num_masks and split_kind != "random":
-        parts = Split(*(arrays[part] for part in Split._fields))
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let a message about an array start with the file."""
     try:
-        data = from_arrays(
-            arrays["edges"],
-            arrays["labels"],
-            features=arrays.get("features"),
-            splits=parts,
-            seed=seed,
-            name=path.stem,
-        )
+        yield
     except (TypeError, ValueError) as error:
         msg = f"{path}: {error}"
         raise type(error)(msg) from error
-    return data._replace(files=raw_files.digests(files), folder=str(path.parent))
+
+
+def _node_ids(node_ids: Any, num_nodes: int) -> np.ndarray:
+    """Return node ids as distinct text (n,); positions by default."""
+    if node_ids is None:
+        node_ids = np.arange(num_nodes)
+    checks.shape("node_ids", node_ids, (num_nodes,))
+    if node_ids.dtype.kind == "U":
+        native = node_ids.astype(node_ids.dtype.newbyteorder("="))
+        codes = native.view(np.uint32)
+        is_surrogate = (codes >= 0xD800) & (codes <= 0xDFFF)
+        if is_surrogate.any() or codes.max() > sys.maxunicode:
+            msg = "node_ids must be text that UTF-8 can encode; remove other characters"
+            raise ValueError(msg)
+    ids = np.array([str(node) for node in node_ids.tolist()], object)
+    distinct, counts = np.unique(ids, return_counts=True)
+    if (repeated := counts > 1).any():
+        node = safe_text.line(distinct[np.argmax(repeated)], 40)
+        msg = f"node_ids must be distinct, got {node!r} several times; keep one"
+        raise ValueError(msg)
+    if "" in ids:
+        place = int(np.argmax(ids == ""))
+        msg = f"node_ids must not be empty, as that of node {place} is; add it"
+        raise ValueError(msg)
+    return ids
 
 
 def _class_ids(labels: Any, metric: str) -> np.ndarray:

@@ -115,7 +115,9 @@ def os_errors(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def format_errors(path: Path, kind: str) -> Iterator[None]:
+def format_errors(
+    path: Path, kind: str, fix: str = "delete it and get it anew"
+) -> Iterator[None]:
     """Turn any exception of a parser into one sentence that starts with the file."""
     try:
         yield
@@ -129,7 +131,5 @@ def format_errors(path: Path, kind: str) -> Iterator[None]:
             with os_errors(path):
                 raise
         reason = safe_text.line(str(error).strip() or type(error).__name__, 160)
-        msg = (
-            f"{path} is damaged or no {kind} file ({reason}); delete it and get it anew"
-        )
+        msg = f"{path} is damaged or no {kind} file ({reason}); {fix}"
         raise ValueError(msg) from error

@@ -46,6 +46,7 @@ class Inputs(NamedTuple):
     settings: RPSettings
     class_weights: Float[np.ndarray, " c"] | None = None  # at most 1
     maps: Similarities | None = None  # of an automatic choice
+    directed: scipy.sparse.csr_array | None = None  # W with directions, if they count
 
     def task(self) -> Task:
         """Return the inputs of an automatic choice."""
@@ -57,6 +58,7 @@ class Inputs(NamedTuple):
             self.train[None],
             self.val[None],
             self.metric,
+            self.directed,
         )
 
     def split(self) -> Split:
@@ -162,26 +164,22 @@ def validate(
     metric: str | MetricFn,
     *,
     auto: bool,
+    directed: bool = False,
+    max_bytes: int | None = None,
 ) -> Inputs:
     """Validate graph, labels, masks and features, and build S unless it is chosen."""
     classes, codes, train, val = _nodes(data)
     _check_metric(metric, codes[val])
     needs_features = settings.kernel or (auto and data.features is not None)
     x = _features(data.features) if needs_features else None
-    adjacency = graph.raw_adjacency(
-        data.edges,
-        len(codes),
-        weights=data.weights,
-        duplicates=data.duplicates,
-        signed=data.signed,
-    )
+    adjacency = _adjacency(data, len(codes), directed=False)
     matrix = sparse.prepare(graph.normalize(adjacency))
     flow = None
     if not auto:
         flow = similarities.build(
             matrix, x, settings, num_train=int(train.sum()), adjacency=adjacency
         ).similarity
-    targets = _one_hot(codes, len(classes), train, val)
+    targets = _one_hot(codes, len(classes), (train, val), max_bytes)
     in_class = targets.any(axis=1)
     if val.any() and not (val & in_class).any():
         msg = f"no node of val_mask is of a training class ({_join(classes)})"
@@ -201,8 +199,25 @@ def validate(
         num_features=None if x is None else x.shape[1],
         metric=_scores.metric_fn(metric, len(classes), settings.loss),
         settings=settings,
+        directed=_adjacency(data, len(codes), directed=True) if directed else None,
     )
-    return inputs._replace(maps=Similarities(inputs.task())) if auto else inputs
+    if not auto:
+        return inputs
+    return inputs._replace(maps=Similarities(inputs.task(), max_bytes))
+
+
+def _adjacency(
+    data: GraphData, num_nodes: int, *, directed: bool
+) -> scipy.sparse.csr_array:
+    """Return W."""
+    return graph.raw_adjacency(
+        data.edges,
+        num_nodes,
+        weights=data.weights,
+        directed=directed,
+        duplicates=data.duplicates,
+        signed=data.signed,
+    )
 
 
 def _check_metric(metric: str | MetricFn, codes: Int[np.ndarray, " q"]) -> None:
@@ -254,30 +269,35 @@ def _parse_class_weights(given: Any, classes: np.ndarray) -> Float[np.ndarray, "
 def _one_hot(
     codes: Int[np.ndarray, " n"],
     num_classes: int,
-    train: Bool[np.ndarray, " n"],
-    val: Bool[np.ndarray, " n"],
+    masks: tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]],
+    max_bytes: int | None,
 ) -> Float[np.ndarray, "n c"]:
     """Return the targets, with zero rows for nodes of no training class."""
     shape = len(codes), num_classes
-    sizes = Sizes(
-        *shape,
-        num_splits=1,
-        num_train=int(train.sum()),
-        num_evaluated=int(val.sum()),
-        num_steps=1,
-        itemsize=jnp.zeros(0).dtype.itemsize,
-    )
-    least = min(solver.cost(sizes).num_bytes for solver in (Iterate(), Exact()))
     memory.check(
         f"a fit of {len(codes):,} nodes and {num_classes:,} classes",
-        problem.peak_bytes(shape, itemsize=8) + least,
-        memory.room(),
+        run_bytes(shape, *(int(mask.sum()) for mask in masks)),
+        memory.room(max_bytes),
         "take fewer nodes or classes",
     )
     targets = np.zeros(shape)
     rows = np.flatnonzero((codes >= 0) & (codes < num_classes))
     targets[rows, codes[rows]] = 1
     return targets
+
+
+def run_bytes(shape: tuple[int, int], num_train: int, num_val: int) -> int:
+    """Return the bytes of a run on n nodes and c classes, without its similarity."""
+    sizes = Sizes(
+        *shape,
+        num_splits=1,
+        num_train=num_train,
+        num_evaluated=num_val,
+        num_steps=1,
+        itemsize=jnp.zeros(0).dtype.itemsize,
+    )
+    least = min(solver.cost(sizes).num_bytes for solver in (Iterate(), Exact()))
+    return problem.peak_bytes(shape, itemsize=8) + least
 
 
 def _nodes(data: GraphData) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Selection of power, step size and number of steps by validation."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from gnnrp.propagation import Steps, sweep
 from gnnrp.runtime.options import Options
 from gnnrp.studies import choice as auto
 from gnnrp.studies.candidates import Candidate
-from gnnrp.types import LinearMap
+from gnnrp.types import LinearMap, Scalar
 
 NUM_STEPS = 100  # of the grid, as in the paper's search
 
@@ -102,16 +103,18 @@ def _fit_auto(inputs: Inputs, params: dict[str, Any], options: Options) -> Fit:
         scores = np.asarray(found.predictions[0])[part.val]
         calibration = Calibration(scores, part.codes[part.val])
     if part is not inputs:
-        return refit(inputs, choice)._replace(calibration=calibration)
+        found = refit(inputs, choice, options.max_bytes)
+        return found._replace(calibration=calibration)
     settings = trial.candidate.parts[-1]
     chosen = inputs._replace(settings=settings)
     flow = inputs.maps.build(trial.candidate)
-    trajectory = _run_along(chosen, flow, trial.step_size, settings.num_steps)
+    steps = Steps[Sequence[Scalar]]([trial.step_size], settings.num_steps)
+    trajectory = _run_along(chosen, flow, steps, options.max_bytes)
     choice = choice._replace(best_step=int(trajectory.best_step))
     return Fit(choice, trajectory, calibration)
 
 
-def refit(inputs: Inputs, choice: Choice) -> Fit:
+def refit(inputs: Inputs, choice: Choice, max_bytes: int | None = None) -> Fit:
     """Run RP on other inputs with a chosen similarity, up to the chosen time η t."""
     if choice.candidate is None:
         return Fit(choice, _run(inputs, choice, choice.best_step))
@@ -121,7 +124,8 @@ def refit(inputs: Inputs, choice: Choice) -> Fit:
     step_size = auto.step_size_along(flow, inputs.train[None])
     num_steps = max(1, round(choice.best_step * choice.step_size / step_size))
     chosen = inputs._replace(settings=choice.candidate.parts[-1])
-    trajectory = _run_along(chosen, flow, step_size, num_steps)
+    steps = Steps[Sequence[Scalar]]([step_size], num_steps)
+    trajectory = _run_along(chosen, flow, steps, max_bytes)
     choice = choice._replace(step_size=step_size, best_step=num_steps)
     return Fit(choice, trajectory)
 
@@ -184,25 +188,30 @@ def _run(inputs: Inputs, choice: Choice, num_steps: int) -> propagation.Trajecto
     """Run RP with the chosen power and step size."""
     weighted = inputs.weigh()
     flow = weighted.with_power(choice.power)
-    found = _run_along(weighted, flow, choice.step_size, num_steps)
+    steps = Steps[Sequence[Scalar]]([choice.step_size], num_steps)
+    found = _run_along(weighted, flow, steps)
     if (scale := inputs.scale()) is None:
         return found
     return found._replace(predictions=np.asarray(found.predictions) / scale)
 
 
 def _run_along(
-    inputs: Inputs, flow: LinearMap, step_size: float, num_steps: int
+    inputs: Inputs,
+    flow: LinearMap,
+    steps: Steps[Sequence[Scalar]],
+    max_bytes: int | None = None,
 ) -> propagation.Trajectory:
     """Run RP along a similarity."""
     (trajectory,) = propagation.run(
         flow,
         inputs.targets,
         inputs.split(),
-        Steps([step_size], num_steps),
+        steps,
         metric=inputs.metric,
         initial=inputs.start(),
         solver=inputs.settings.solver(),
         selection=inputs.settings.selection(),
+        options=Options(max_bytes=max_bytes),
     )
     return trajectory
 

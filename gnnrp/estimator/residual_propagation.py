@@ -57,6 +57,8 @@ class ResidualPropagation(Parameters):
         similarity: "settings" or "auto", which tries a menu of similarities, sets all
             of the above, and keeps the best by validation, see ``studies.choice``.
         search_seconds: with "auto", time after which no other similarity is tried.
+        directed: with "auto", try similarities that use the directions of the edges
+            too, see ``propagation.similarity.Coupling``.
         loss: "squared", "absolute", "sigmoid" or "softmax".
         class_weight: weights of the residuals, "balanced" (one over the number of
             training nodes of the class) or {class: weight}, 1 by default; for the
@@ -137,6 +139,7 @@ class ResidualPropagation(Parameters):
     center: bool | None = None
     similarity: str = "settings"
     search_seconds: float = 600.0
+    directed: bool = False
     loss: str = "squared"
     class_weight: str | dict[Any, float] | None = None
     metric: str | MetricFn = "accuracy"
@@ -168,7 +171,7 @@ class ResidualPropagation(Parameters):
             graph: edge index (2, e), scipy sparse, networkx (nodes in its order),
                 ``jraph.GraphsTuple``, PyG's ``Data``, OGB's dict or its pair of that
                 and labels, or a table of pandas with two columns of node ids and
-                optionally "weight". It is made undirected. Weights of a sparse matrix,
+                optionally "weight". A is made undirected. Weights of a sparse matrix,
                 of networkx and tables ("weight") and of PyG (edge_weight) are used.
                 Labels, features and masks of the graph (PyG's y, x, train_mask and
                 val_mask) replace missing arguments.
@@ -205,6 +208,9 @@ class ResidualPropagation(Parameters):
         elif self.search_seconds != ResidualPropagation.search_seconds:
             msg = "search_seconds applies to similarity='auto' only; leave it out"
             raise ValueError(msg)
+        elif self.directed:
+            msg = "directed=True applies to similarity='auto' only; leave it out"
+            raise ValueError(msg)
         data = formats.replace_arrays(
             formats.read(graph, weights, node_ids),
             labels=labels,
@@ -216,7 +222,14 @@ class ResidualPropagation(Parameters):
             signed=signed or None,
         )
         with presets.precision(settings.precision):
-            inputs = _inputs.validate(data, initial, settings, self.metric, auto=auto)
+            inputs = _inputs.validate(
+                data,
+                initial,
+                settings,
+                self.metric,
+                auto=auto,
+                directed=self.directed,
+            )
             inputs = _inputs.set_class_weights(inputs, self.class_weight)
             remarks = self._fit(inputs)
         for remark in remarks:
@@ -224,11 +237,12 @@ class ResidualPropagation(Parameters):
         self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
 
-    def _fit(self, inputs: Inputs) -> list[str]:
+    def _fit(self, inputs: Inputs, max_bytes: int | None = None) -> list[str]:
         """Choose, run and set the fitted attributes; return what to warn of."""
         params = self.get_params()
         with Bar(quiet=not self.verbose) as progress:
-            found = _selection.fit(inputs, params, Options(progress=progress))
+            options = Options(max_bytes=max_bytes, progress=progress)
+            found = _selection.fit(inputs, params, options)
         self._set_results(inputs, found)
         # Later calls of set_params do not change the fit.
         self._fit_params, self._choice = params, found.choice
@@ -281,16 +295,23 @@ class ResidualPropagation(Parameters):
         )
         settings = _inputs.parse_settings(params)
         with presets.precision(settings.precision):
-            inputs = _inputs.validate(data, None, settings, params["metric"], auto=auto)
+            inputs = _inputs.validate(
+                data,
+                None,
+                settings,
+                params["metric"],
+                auto=auto,
+                directed=params["directed"],
+            )
             self._check_num_features(inputs)
             inputs = _inputs.set_class_weights(inputs, params["class_weight"])
             self._refit(inputs)
         self._warn_of_unreached(np.arange(len(inputs.codes)))
         return self
 
-    def _refit(self, inputs: Inputs) -> None:
+    def _refit(self, inputs: Inputs, max_bytes: int | None = None) -> None:
         """Run as ``fit`` chose, and set the fitted attributes."""
-        found = _selection.refit(inputs, self._choice)
+        found = _selection.refit(inputs, self._choice, max_bytes)
         self._set_results(inputs, found, self.temperature_)
 
     def _check_num_features(self, inputs: Inputs) -> None:

@@ -8,18 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from gnnrp import metrics
+from gnnrp import graph, metrics
 from gnnrp.estimator import _calibration, _inputs, _scores
 from gnnrp.estimator._inputs import Inputs
 from gnnrp.estimator._selection import held_out
 from gnnrp.estimator.residual_propagation import ResidualPropagation
 from gnnrp.graph import formats
-from gnnrp.runtime import checks, safe_text
+from gnnrp.runtime import checks, memory, safe_text
 from gnnrp.studies import presets, records
 from gnnrp.tables.graph_tables import GraphTables
 
 HOLDOUT = 0.2
 SEARCH_SECONDS = 30.0
+COMPILED = 2**28  # bytes of the compiled functions of a search, measured
 _IN_PERCENT = (*_scores.OF_LABELS, "calibration_error")
 
 
@@ -39,6 +40,7 @@ def run(
     holdout: float = HOLDOUT,
     seed: int = 0,
     verbose: bool = False,
+    max_bytes: int | None = None,
 ) -> Result:
     """Choose by validation, score held-out labels once, and predict with all labels.
 
@@ -54,15 +56,19 @@ def run(
         holdout: share of the labels of each class for the test, in (0, 0.5].
         seed: of the held-out shares.
         verbose: show the progress of the search on standard error.
+        max_bytes: memory limit; that of the machine by default. Similarities that do
+            not fit are not tried.
 
     Raises:
-        ValueError: a share out of range, too few labels, or what ``fit`` refuses.
+        ValueError: a share out of range, too few labels, a limit below the memory of
+            the simplest similarity, or what ``fit`` refuses.
     """
     checks.positive("holdout", holdout)
     checks.in_interval("holdout", holdout, 0, 0.5)
     model = ResidualPropagation(
         similarity="auto",
         search_seconds=search_seconds,
+        directed=tables.settings.directed,
         metric=metric,
         seed=seed,
         verbose=verbose,
@@ -70,14 +76,14 @@ def run(
     began = time.perf_counter()
     known = tables.codes >= 0
     test, val = _held_out(tables.codes, holdout, seed)
-    inputs = _inputs_of(tables, model)
-    remarks = model._fit(inputs.on(known & ~test & ~val, val))
+    inputs = _inputs_of(tables, model, max_bytes)
+    remarks = model._fit(inputs.on(known & ~test & ~val, val), max_bytes)
     remarks += _calibrate(model, tables.codes, np.flatnonzero(val))
     chosen = time.perf_counter()
     curve, val_score = model.val_curve_, model.val_score_
-    model._refit(inputs.on(known & ~test))
+    model._refit(inputs.on(known & ~test), max_bytes)
     heldout = _score(model, tables, test)
-    model._refit(inputs.on(known))
+    model._refit(inputs.on(known), max_bytes)
     over = time.perf_counter()
     record = {
         "metric": metric,
@@ -98,6 +104,7 @@ def _describe(model: ResidualPropagation, tables: GraphTables) -> dict[str, Any]
         "nodes": len(tables.ids),
         "edges": tables.edges.shape[1] - tables.dropped["repeated edges"],
         "weighted": tables.weights is not None,
+        "directed": tables.settings.directed,
         "labels": int((tables.codes >= 0).sum()),
         "features": [] if tables.features is None else list(tables.features.names),
         "dropped": tables.dropped,
@@ -134,8 +141,11 @@ def _held_out(
     return test, val
 
 
-def _inputs_of(tables: GraphTables, model: ResidualPropagation) -> Inputs:
+def _inputs_of(
+    tables: GraphTables, model: ResidualPropagation, max_bytes: int | None
+) -> Inputs:
     """Return the inputs of a fit with all labels, validated once."""
+    _check_memory(tables, max_bytes)
     rule = tables.settings.duplicates
     data = formats.replace_arrays(
         formats.read(tables.edges, tables.weights),
@@ -146,7 +156,34 @@ def _inputs_of(tables: GraphTables, model: ResidualPropagation) -> Inputs:
         signed=tables.settings.signed or None,
     )
     settings = _inputs.parse_settings(model.get_params())
-    return _inputs.validate(data, None, settings, model.metric, auto=True)
+    return _inputs.validate(
+        data,
+        None,
+        settings,
+        model.metric,
+        auto=True,
+        directed=model.directed,
+        max_bytes=max_bytes,
+    )
+
+
+def _check_memory(tables: GraphTables, max_bytes: int | None) -> None:
+    """Refuse a graph along which no run fits, before its adjacency is built.
+
+    Raises:
+        ShortageError: a limit that is too low; the message names one that is not.
+    """
+    num_nodes, num_edges = len(tables.ids), tables.edges.shape[1]
+    num_labels = int((tables.codes >= 0).sum())
+    shape = num_nodes, len(tables.classes)
+    num_adjacencies = 1 + tables.settings.directed
+    needed = num_adjacencies * graph.peak_bytes(num_nodes, num_edges) + COMPILED
+    memory.check(
+        f"a fit of {num_nodes:,} nodes and {num_edges:,} edges",
+        needed + _inputs.run_bytes(shape, num_labels, num_labels),
+        memory.room(max_bytes),
+        "take a smaller graph",
+    )
 
 
 def _calibrate(
@@ -247,6 +284,7 @@ def report(record: dict[str, Any]) -> str:
     ]
     lines = [
         f"{record['nodes']:,} nodes, {record['edges']:,} "
+        f"{'directed ' if record['directed'] else ''}"
         f"{'weighted' if record['weighted'] else 'unweighted'} edges, "
         f"{record['labels']:,} labels, {len(record['features'])} features",
         f"not used, or filled in: {', '.join(dropped) or 'nothing'}",

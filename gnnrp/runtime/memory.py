@@ -27,6 +27,10 @@ _LEAST = 10**6
 _UNKNOWN = 2**62  # without any limit
 
 
+class ShortageError(ValueError):
+    """An allocation that does not fit in memory."""
+
+
 class Room(NamedTuple):
     """Free memory, in bytes."""
 
@@ -111,8 +115,8 @@ def check(what: str, needed: int, room: Room, instead: str) -> None:
     """Refuse an allocation that does not fit, before it is made.
 
     Raises:
-        ValueError: it does not fit; the message adds a limit that fits, if the caller
-            has set a lower one and the machine has that much.
+        ShortageError: it does not fit; the message adds a limit that fits, if the
+            caller has set a lower one and the machine has that much.
     """
     if needed > room.left:
         limit = 1.05 * (needed + room.held)  # what is held varies from run to run
@@ -121,7 +125,7 @@ def check(what: str, needed: int, room: Room, instead: str) -> None:
         if limit <= room.max_allowed:
             instead += f", or raise the limit to {format_bytes(limit)}"
         msg = f"{what} {compare(needed, room)}; {instead}"
-        raise ValueError(msg)
+        raise ShortageError(msg)
 
 
 def process_bytes() -> int:

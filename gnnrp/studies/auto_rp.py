@@ -82,7 +82,8 @@ def run(
 
 def make_task(dataset: Dataset, max_bytes: int | None = None) -> Task:
     """Return the dataset without its test nodes."""
-    rp_study.check_adjacency_memory(dataset, max_bytes)
+    num_edges = dataset.edges.shape[1]
+    rp_study.check_adjacency_memory(dataset.num_nodes, num_edges, max_bytes)
     W = graph.raw_adjacency(dataset.edges, dataset.num_nodes)
     targets = datasets.targets(dataset)
     train, val, _ = map(np.atleast_2d, dataset.splits)

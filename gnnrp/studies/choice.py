@@ -1,6 +1,7 @@
 """Automatic choice of a similarity by its validation score.
 
-The menu starts with powers of A. With features, Gaussian kernels of hop features come
+The menu starts with powers of A. If directions count, those of C come next
+(``similarity.Coupling``). With features, Gaussian kernels of hop features come
 next: their scaling, hops and γ are improved one after the other, then they are smoothed
 by A, and added to the best power of A. The paper's kernel comes last, and is improved
 likewise if it is the best so far. Each candidate takes steps of 1.5 / λ_max(S_XX). Each
@@ -34,6 +35,7 @@ from gnnrp.types import LinearMap, Split
 
 STAGE = "similarities"  # name of the progress
 POWERS = (1, 2, 4, 8)
+DIRECTED_POWERS = (1, 2, 4)  # C = A^2 if all edges go both ways
 HOPS = (0, 1, 2, 3, 4, 6, 8)
 GAMMAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SMOOTHING = (0, 1, 2, 3, 4, 6, 8)  # K of A^K M A^K
@@ -116,8 +118,8 @@ def choose(
 ) -> Choice:
     """Try the menu until the time is over, and return the best of each split.
 
-    The first candidate is always tried. Candidates whose dense kernel does not fit in
-    memory are skipped. A choice that was cut off by the time depends on the machine.
+    The first candidate is always tried. Other candidates that do not fit in memory are
+    skipped. A choice that was cut off by the time depends on the machine.
 
     Splits climb the ladders together, by their mean validation score, and each takes
     its own best candidate and step. So the menu of a split, not its choice, depends on
@@ -195,7 +197,9 @@ def _search(
             continue
         try:
             result = _try(task, candidate, maps, num_searched(task), options)
-        except combination.ConstantKernelError as error:
+        except (combination.ConstantKernelError, memory.ShortageError) as error:
+            if not trials:  # no candidate takes less memory than the first
+                raise
             skipped[str(candidate)] = str(error)
             continue
         best.update(len(trials), result)
@@ -208,14 +212,20 @@ def _menu(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candi
     """Yield candidates; later ones depend on the trials so far."""
     for power in POWERS:
         yield Candidate((RPSettings(power=power, num_steps=WALK_STEPS),))
+    for power in DIRECTED_POWERS if task.directed is not None else ():
+        part = RPSettings(power=power, num_steps=WALK_STEPS)
+        yield Candidate((part,), directed=(True,))
     if task.features is None:
         return
     wide = task.features.shape[1] > MAX_STANDARD
     for scaling in ("cosine",) if wide else ("standard", "cosine"):
         part = dataclasses.replace(presets.hop_settings(2), scaling=scaling)
         yield Candidate((part,))
-    if _best(trials, _has_hops) is None:  # too large
+    first = _best(trials, _has_hops)
+    if first is None:  # too large
         return
+    if task.directed is not None:
+        yield first.candidate._replace(directed=(True,))
     for name, ladder in (("hops", HOPS), ("gamma", GAMMAS), ("power", SMOOTHING)):
         yield from _improve(trials, name, ladder, _has_hops)
     yield from _sums(task, trials, maps)
@@ -239,13 +249,15 @@ def _improve(
 
     In each direction of the ladder until the validation score gets no better.
     """
-    start = _best_settings(trials, accepts)
-    middle = ladder.index(getattr(start, name))
+    start = _best_candidate(trials, accepts)
+    (settings,) = start.parts
+    middle = ladder.index(getattr(settings, name))
     for values in (ladder[middle + 1 :], ladder[:middle][::-1]):
         for value in values:
-            part = dataclasses.replace(start, **{name: value})
-            yield Candidate((part,))
-            if _best_settings(trials, accepts) != part:
+            part = dataclasses.replace(settings, **{name: value})
+            candidate = start._replace(parts=(part,))
+            yield candidate
+            if _best_candidate(trials, accepts) != candidate:
                 break
 
 
@@ -258,21 +270,25 @@ def _sums(task: Task, trials: list[Trial], maps: Similarities) -> Iterator[Candi
     hops = _best(trials, _has_hops)
     if walk is None or hops is None:
         return
-    parts = (walk.candidate.parts[0], hops.candidate.parts[0])
-    yield Candidate(parts, (0.5, 0.5))
+    both = walk.candidate, hops.candidate
+    parts = tuple(each.parts[0] for each in both)
+    directed = tuple(each.directed[0] for each in both)
+    yield Candidate(parts, (0.5, 0.5), directed)
     index, targets = _aligned_nodes(task)
     if index is None:
         return
-    blocks = [
-        _block(maps.build(Candidate((part,))), index, len(task.targets))
-        for part in parts
-    ]
+    try:
+        flows = [maps.build(each) for each in both]
+    except memory.ShortageError:
+        return
+    blocks = [_block(flow, index, len(task.targets)) for flow in flows]
     aligned = [combination.align(block, targets) for block in blocks]
     if max(aligned) <= 0 or 0 in aligned:  # 0: a constant kernel
         return
     weights = combination.combine(blocks, targets).weights
     if (weights > 0).all():
-        yield Candidate(parts, tuple((weights / weights.sum()).tolist()))
+        shares = tuple((weights / weights.sum()).tolist())
+        yield Candidate(parts, shares, directed)
 
 
 def _try(
@@ -353,6 +369,8 @@ def _obstacle(task: Task, candidate: Candidate, max_bytes: int | None) -> str | 
     num_nodes, itemsize = len(task.targets), jnp.zeros(0).dtype.itemsize
     needed = features.distance_bytes(num_nodes, itemsize=itemsize)
     needed += num_nodes**2 * itemsize  # the kernel
+    if any(candidate.directed):  # distances along the edges and against them
+        needed += num_nodes**2 * itemsize
     room = memory.room(max_bytes)
     if needed <= room.left:
         return None
@@ -379,10 +397,10 @@ def _is_papers(part: RPSettings) -> bool:
     return part.kernel is not None and part.hops is None
 
 
-def _best_settings(
+def _best_candidate(
     trials: Sequence[Trial], accepts: Callable[[RPSettings], bool]
-) -> RPSettings:
-    """Return the settings of the best trial; there is one."""
+) -> Candidate:
+    """Return the candidate of the best trial; there is one."""
     found = _best(trials, accepts)
     assert found is not None
-    return found.candidate.parts[0]
+    return found.candidate

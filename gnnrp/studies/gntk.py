@@ -52,10 +52,8 @@ def run(
     dataset = dataset._replace(splits=Split(*map(np.atleast_2d, dataset.splits)))
     chosen = gntk_kernels.method(dataset, settings, options)
     gntk_kernels.check_memory(dataset, settings, chosen, options)
-    rp_settings = presets.RPSettings()  # of graphs without published ones
-    if dataset.name in presets.SETTINGS:
-        has_features = dataset.features is not None
-        rp_settings = presets.settings(dataset.name, has_features=has_features)
+    has_features = dataset.features is not None
+    rp_settings = presets.settings_or_default(dataset.name, has_features=has_features)
     rp_record = rp_study.run(dataset, rp_settings, options=options).record
     adjacency = graph.normalized_adjacency(dataset.edges, dataset.num_nodes)
     matrix = sparse.prepare(adjacency)

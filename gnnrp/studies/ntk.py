@@ -39,10 +39,14 @@ the small web graphs like Texas."""
 def settings(name: str) -> NTKSettings:
     """Return the paper's settings of a dataset, or those of the nearest one.
 
+    Args:
+        name: of a dataset, or the path of an npz file, which is trained like Cora.
+
     Raises:
         ValueError: unknown name.
     """
-    checks.one_of("dataset", name, datasets.names())
+    if not datasets.is_file(name):
+        checks.one_of("dataset", name, datasets.names())
     nearest = PAPER["texas" if name in {"cornell", "wisconsin"} else "cora"]
     features = "normalized" if name in NORMALIZED else "raw"
     return PAPER.get(name, dataclasses.replace(nearest, features=features))

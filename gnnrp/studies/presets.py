@@ -122,3 +122,10 @@ def settings(name: str, *, has_features: bool = True) -> RPSettings:
     if published.kernel is not None and not has_features:
         return RPSettings(power=max(1, published.power))
     return published
+
+
+def settings_or_default(name: str, *, has_features: bool = True) -> RPSettings:
+    """Return the published settings, or those of plain RP for a graph of your own."""
+    if name not in SETTINGS:
+        return RPSettings()
+    return settings(name, has_features=has_features)

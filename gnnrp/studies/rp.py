@@ -123,12 +123,13 @@ def class_shares(
     return np.broadcast_to(shares[:, None, :], shape)
 
 
-def check_adjacency_memory(dataset: Dataset, max_bytes: int | None) -> None:
-    """Check that the adjacency matrix of a dataset fits in memory."""
-    num_edges = dataset.edges.shape[1]
+def check_adjacency_memory(
+    num_nodes: int, num_edges: int, max_bytes: int | None
+) -> None:
+    """Check that the adjacency matrix of a graph fits in memory."""
     memory.check(
         f"the adjacency matrix of {num_edges:,} edges",
-        graph.peak_bytes(dataset.num_nodes, num_edges),
+        graph.peak_bytes(num_nodes, num_edges),
         memory.room(max_bytes),
         "take a smaller graph",
     )
@@ -138,8 +139,8 @@ def _set_up(
     dataset: Dataset, settings: RPSettings, max_bytes: int | None
 ) -> tuple[sparse.Matrix, Any, LinearMap, str | None]:
     """Return A, the targets, S, and the form of its kernel."""
-    check_adjacency_memory(dataset, max_bytes)
     num_nodes = dataset.num_nodes
+    check_adjacency_memory(num_nodes, dataset.edges.shape[1], max_bytes)
     shape = num_nodes, datasets.num_targets(dataset)
     like = jax.ShapeDtypeStruct(shape, np.float32)
     baselines.check_memory(like, dataset.splits, max_bytes)

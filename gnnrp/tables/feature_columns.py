@@ -30,6 +30,7 @@ def encode(
     rows: Int[np.ndarray, " n"],
     *,
     categorical: tuple[str, ...] = (),
+    max_bytes: int | None = None,
 ) -> Features:
     """Return the features of nodes.
 
@@ -42,6 +43,7 @@ def encode(
         columns: names of the columns to encode.
         rows: row of each node, -1 for a node without one.
         categorical: names of columns of categories that look like numbers.
+        max_bytes: memory limit; that of the machine by default.
 
     Raises:
         ValueError: text in a numeric column, a number that is not finite, or more than
@@ -53,7 +55,9 @@ def encode(
         values = table.columns[name]
         present = ~is_missing(values)
         num_missing += int((~present).sum())
-        block, labels = _encode(table, name, present, is_text=name in categorical)
+        room = memory.room_on_host(max_bytes)
+        is_text = name in categorical
+        block, labels = _encode(table, name, present, room, is_text=is_text)
         if not labels:
             dropped.append(name)
             continue
@@ -70,7 +74,12 @@ def encode(
 
 
 def _encode(
-    table: Table, name: str, present: Bool[np.ndarray, " r"], *, is_text: bool
+    table: Table,
+    name: str,
+    present: Bool[np.ndarray, " r"],
+    room: memory.Room,
+    *,
+    is_text: bool,
 ) -> tuple[Float[np.ndarray, "r k"], list[str]]:
     """Return the columns of a feature and their names; none if it is constant."""
     values = table.columns[name]
@@ -84,7 +93,7 @@ def _encode(
     count = int(present.sum())
     if is_text or len(texts) > (1 - NUMERIC_SHARE) * count:
         _check_commas(table, name, texts)
-        return _one_hot(table, name, present)
+        return _one_hot(table, name, present, room)
     invalid = texts or np.flatnonzero(present & ~np.isfinite(numbers)).tolist()
     if invalid:
         row = invalid[0]
@@ -120,7 +129,7 @@ def _check_commas(table: Table, name: str, rows: list[int]) -> None:
 
 
 def _one_hot(
-    table: Table, name: str, present: Bool[np.ndarray, " r"]
+    table: Table, name: str, present: Bool[np.ndarray, " r"], room: memory.Room
 ) -> tuple[Float[np.ndarray, "r k"], list[str]]:
     values = table.columns[name]
     import pandas
@@ -139,7 +148,7 @@ def _one_hot(
     memory.check(
         f"column {name!r} of {table.path}, with {len(categories):,} categories,",
         size,
-        memory.room_on_host(),
+        room,
         "leave it out of feature_columns (--feature-columns)",
     )
     block = np.zeros((len(values), len(categories)), np.float32)

@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from gnnrp.graph import edge_lists
 from gnnrp.runtime import checks, safe_text
@@ -39,14 +39,17 @@ def make(
     labels: Table,
     features: Table | None = None,
     settings: TableSettings = DEFAULTS,
+    *,
+    max_bytes: int | None = None,
 ) -> GraphTables:
     """Return the graph of two or three tables.
 
     Args:
-        edges: an edge in each row; its direction does not count.
+        edges: an edge in each row.
         labels: a node and its label in each row; empty if it has none.
         features: a node and its features in each row.
         settings: columns, and rules for edges.
+        max_bytes: memory limit; that of the machine by default.
 
     Raises:
         ValueError: a column that does not exist, an empty or repeated id, a weight that
@@ -62,7 +65,7 @@ def make(
     nodes, ids = _factorize(np.concatenate(parts))
     _check_header(edges, (source, target), ids)
     pairs = nodes[: 2 * edges.num_rows].reshape(2, -1)
-    loops = pairs[0] == pairs[1]
+    kept, loops, dropped = drop_edges(pairs, directed=settings.directed)
     if loops.all():
         msg = f"every edge of {edges.path} is a self-loop; check its columns"
         raise ValueError(msg)
@@ -73,29 +76,42 @@ def make(
             _check_duplicates(edges, pairs, weights)
         weights = weights[~loops]
     codes, classes, num_unknown = _labels(labels, settings.label_columns, ids)
-    pairs = pairs[:, ~loops]
-    distinct = np.unique(np.sort(pairs, axis=0), axis=1).shape[1]
-    dropped = {
-        "self-loops": int(loops.sum()),
-        "repeated edges": pairs.shape[1] - distinct,
-        "labels of unknown ids": num_unknown,
-    }
+    dropped["labels of unknown ids"] = num_unknown
     encoded = None
     if features is not None:
         _check_header(features, (id_column,), ids)
         owners = nodes[2 * edges.num_rows :]
-        _check_owners(features, id_column, np.isin(owners, pairs))
+        _check_owners(features, id_column, np.isin(owners, kept))
         rows = _rows(features, id_column, owners, len(ids))
         categorical = tuple(features.name(name) for name in settings.categorical)
         encoded = feature_columns.encode(
-            features, feature_names, rows, categorical=categorical
+            features,
+            feature_names,
+            rows,
+            categorical=categorical,
+            max_bytes=max_bytes,
         )
         dropped |= {
             "nodes without features": int((rows < 0).sum()),
             "missing features": encoded.num_missing,
             "empty or constant columns": len(encoded.dropped),
         }
-    return GraphTables(ids, pairs, weights, codes, classes, encoded, dropped, settings)
+    return GraphTables(ids, kept, weights, codes, classes, encoded, dropped, settings)
+
+
+def drop_edges(
+    pairs: Int[np.ndarray, "2 e"], *, directed: bool
+) -> tuple[Int[np.ndarray, "2 k"], Bool[np.ndarray, " e"], dict[str, int]]:
+    """Return the edges without self-loops, the mask of these, and both counts."""
+    loops = pairs[0] == pairs[1]
+    kept = pairs[:, ~loops]
+    low, high = kept if directed else np.sort(kept, axis=0)
+    num_distinct = len(np.unique(low * (kept.max(initial=0) + 1) + high))
+    counts = {
+        "self-loops": int(loops.sum()),
+        "repeated edges": kept.shape[1] - num_distinct,
+    }
+    return kept, loops, counts
 
 
 def _feature_columns(

@@ -16,6 +16,8 @@ class TableSettings:
         duplicates: how the weights of repeated edges combine: sum, max, min; by
             default, an edge may be there in both directions with equal weights.
         signed: allow negative weights.
+        directed: count an edge and its reverse as two, and try similarities that use
+            the directions too.
     """
 
     edge_columns: tuple[str, ...] = ()
@@ -24,3 +26,4 @@ class TableSettings:
     categorical: tuple[str, ...] = ()
     duplicates: str = "error"
     signed: bool = False
+    directed: bool = False

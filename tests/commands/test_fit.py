@@ -6,6 +6,7 @@ import sys
 import typing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gnnrp import cli, metrics
@@ -49,11 +50,74 @@ def test_json_is_a_record_and_draws_no_figure(tables, tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
+def make_graph(path, **arrays):
+    """Write an npz file of two communities, a third of whose nodes have a label."""
+    rng = np.random.default_rng(0)
+    group = np.arange(90) % 2
+    edges = rng.integers(90, size=(2, 900))
+    edges = edges[:, (group[edges[0]] == group[edges[1]]) | (rng.random(900) < 0.1)]
+    labels = np.where(np.arange(90) < 30, group, -1)
+    np.savez(path, **({"edges": edges, "labels": labels} | arrays))
+
+
+def test_a_file_of_arrays_is_classified_by_its_ids(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pandas", None)  # not needed
+    make_graph("graph.npz", node_ids=np.array([f"n{i}" for i in range(90)]))
+    flags = ["--json", "--quiet", "--search-seconds", "1"]
+    assert cli.main(["fit", "--graph", "graph.npz", *flags]) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"] == 90
+    with Path("predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [f"n{i}" for i in range(90)]
+    right = [row["prediction"] == str(i % 2) for i, row in enumerate(rows)]
+    assert np.mean(right) > 0.9
+
+
+def test_directions_count_by_a_flag(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_graph("graph.npz")
+    edges = np.load("graph.npz")["edges"]
+    edges = np.unique(edges[:, edges[0] != edges[1]], axis=1)
+    flags = ["--graph", "graph.npz", "--json", "--quiet", "--search-seconds", "60"]
+    assert cli.main(["fit", *flags, "--directed"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["directed"], record["edges"]) == (True, edges.shape[1])
+    names = [trial["name"] for trial in record["trials"]]
+    assert names == ["A", "A^2", "A^4", "A^8", "C", "C^2", "C^4"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--edges", "edges.csv"], "--edges does not apply to --graph, a file of"),
+        (["--features", "x.csv"], "--features does not apply to --graph"),
+        (["--no-header"], "--no-header does not apply to --graph"),
+        (["--edge-columns", "a", "b"], "--edge-columns does not apply to --graph"),
+        (["--signed"], "--signed does not apply to --graph"),
+        (["--graph", "graph.graphml"], "must be a file of arrays (.npz), got"),
+        (["--graph", "gone.npz"], "gone.npz cannot be read"),
+        (["--max-memory", "1MB"], "graph.npz: reading it takes"),
+    ],
+)
+def test_flags_of_tables_do_not_apply_to_a_file_of_arrays(
+    flags, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    make_graph("graph.npz")
+    assert cli.main(["fit", "--graph", "graph.npz", *flags, "--json"]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not Path("predictions.csv").exists()
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ([], "--edges is missing: pass the table of edges, or write example"),
         (["--edges", "edges.csv"], "--labels is missing"),
+        (["--edges", "g.npz"], "g.npz is a file of arrays; pass it as --graph"),
         (["--edges", "no.csv", "--labels", "labels.csv"], "no.csv cannot be read"),
         (
             ["--edges", "edges.csv", "--labels", "labels.csv", "--holdout", "2"],

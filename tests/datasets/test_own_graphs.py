@@ -145,7 +145,7 @@ def test_a_file_of_the_arrays_is_the_same_dataset(tmp_path):
         datasets.load("mine.npz", tmp_path),
         datasets.load(tmp_path / "mine.npz", splits="published"),
     ):
-        assert (found.name, found.folder) == ("mine", str(tmp_path))
+        assert (found.name, found.folder) == ("mine.npz", str(tmp_path))
         assert found.files.keys() == {"mine.npz"}
         for name in ("edges", "labels", "features", "splits"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
@@ -190,6 +190,47 @@ def test_files_that_make_no_dataset_are_refused_by_name(
     with pytest.raises((TypeError, ValueError), match=match) as caught:
         datasets.load(path, **settings)
     assert "\n" not in str(caught.value)
+
+
+def test_the_graph_of_a_file_has_ids_and_needs_no_masks(tmp_path):
+    labels = np.where(LABELS == 0, -7, LABELS)
+    ids = np.array([f"ä{i}" for i in range(len(labels))])
+    arrays = {"edges": EDGES, "labels": labels, "features": X}
+    save(tmp_path / "mine.npz", **arrays, node_ids=ids, train=PARTS.train)
+    found = own_graphs.read_graph(tmp_path / "mine.npz")
+    np.testing.assert_array_equal(found.edges, EDGES)
+    np.testing.assert_array_equal(found.labels, np.maximum(labels, -1))
+    np.testing.assert_array_equal(found.features, X)
+    assert found.node_ids.tolist() == ids.tolist()
+    save(tmp_path / "bare.npz", edges=EDGES, labels=LABELS)
+    bare = own_graphs.read_graph(tmp_path / "bare.npz")
+    assert bare.features is None
+    assert bare.node_ids.tolist() == [str(i) for i in range(len(LABELS))]
+
+
+@pytest.mark.parametrize(
+    ("node_ids", "match"),
+    [
+        (np.arange(3), r"node_ids must have shape \(\d+,\), got \(3,\)"),
+        (np.zeros(len(LABELS), int), "must be distinct, got '0' several times"),
+        (np.array(["", *"abcdefghijklmnopqrstuvwxyz"]), "not be empty, as that of nod"),
+        (np.array([f"\ud800{i}" for i in range(99)]), "text that UTF-8 can encode"),
+        (np.full(len(LABELS), 0.5), "member 'node_ids' has dtype float64.*astype"),
+        (np.full(len(LABELS), "a", object), "pickled.*savez, and ids as text by astyp"),
+        (
+            np.full(len(LABELS), 0x110000, np.uint32).view("U1"),
+            "text that UTF-8 can encode",
+        ),
+    ],
+)
+def test_ids_that_name_no_nodes_are_refused_in_one_sentence(node_ids, match, tmp_path):
+    if len(node_ids) > 3:
+        node_ids = node_ids[: len(LABELS)]
+    save(tmp_path / "mine.npz", edges=EDGES, labels=LABELS, node_ids=node_ids)
+    with pytest.raises(ValueError, match=match) as caught:
+        own_graphs.read_graph(tmp_path / "mine.npz")
+    assert "\n" not in str(caught.value)
+    assert "mine.npz" in str(caught.value)
 
 
 def test_missing_and_damaged_files_are_refused_by_name(tmp_path):

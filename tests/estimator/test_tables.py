@@ -1,5 +1,6 @@
 """Fits to tables: held-out labels are scored once, and all labels predict."""
 
+import re
 import warnings
 
 import numpy as np
@@ -9,7 +10,8 @@ import sklearn.metrics
 from gnnrp import ResidualPropagation
 from gnnrp.estimator import tables as own_tables
 from gnnrp.estimator._selection import held_out
-from gnnrp.runtime import progress
+from gnnrp.runtime import memory, progress
+from gnnrp.studies import choice
 from gnnrp.tables import feature_columns, graph_tables
 from gnnrp.tables.settings import TableSettings
 
@@ -139,6 +141,68 @@ def test_the_report_states_scores_classes_and_what_was_not_used(result):
         "unweighted edges",
     ):
         assert part in text
+
+
+def test_a_limit_that_is_too_low_is_refused_and_the_one_it_names_fits():
+    tables = example()
+    with pytest.raises(ValueError, match=r"a fit of 60 nodes and .* edges") as low:
+        run(tables, max_bytes=10**6)
+    found = re.search(r"raise the limit to ([0-9.,]+ [GM]B)$", str(low.value))
+    assert found, low.value
+    record = run(tables, max_bytes=memory.parse(found[1].replace(",", ""))).record
+    assert record["trials"]
+
+
+def test_similarities_that_do_not_fit_are_skipped_with_the_reason(monkeypatch):
+    tables = example()
+    left = 10**8  # no kernel takes less here
+    monkeypatch.setattr(own_tables, "COMPILED", 0)
+    monkeypatch.setattr(choice.features, "distance_bytes", lambda *_, **__: left)
+
+    def room(max_bytes=None):
+        return memory.Room(10**9 if max_bytes is None else left, left, "allowed")
+
+    monkeypatch.setattr(memory, "room", room)
+    record = run(tables, max_bytes=10**8).record
+    assert [trial["name"] for trial in record["trials"]] == ["A", "A^2", "A^4", "A^8"]
+    assert all("its dense kernel takes" in x for x in record["skipped"].values())
+    assert record["skipped"]
+
+
+def test_classes_that_only_the_senders_show_are_found_along_the_directions(
+    monkeypatch,
+):
+    monkeypatch.setattr(choice, "POWERS", (1,))  # A^2 sees common senders too
+    rng = np.random.default_rng(0)
+    sign, group = rng.permuted(np.tile(np.arange(N) % 2, (2, 1)), axis=1)
+    senders = [rng.choice(np.flatnonzero(sign == each), 3) for each in group]
+    edges = np.stack([np.concatenate(senders), np.repeat(np.arange(N), 3)])
+    matrix = (2.0 * sign - 1)[:, None].astype(np.float32)
+    tables = example(labeled=40)._replace(
+        edges=edges[:, edges[0] != edges[1]],
+        features=feature_columns.Features(matrix, ("sign",), 0, ()),
+        settings=TableSettings(directed=True),
+    )
+    tables = tables._replace(codes=np.where(tables.codes < 0, -1, group))
+    result = run(tables)
+    (chosen,) = (
+        trial
+        for trial in result.record["trials"]
+        if trial["name"] == result.record["similarity"]
+    )
+    assert any("directed" in part for part in chosen["parts"])
+    names = np.array(["even", "odd"])[group]
+    assert np.mean(result.predictions["prediction"] == names) > 0.9
+    before = result.model.labels_
+    again = result.model.refit(tables.edges, tables.codes, features=matrix)
+    np.testing.assert_array_equal(again.labels_, before)
+    assert "directed unweighted edges" in own_tables.report(result.record)
+
+
+def test_directions_are_one_of_the_choices_of_an_automatic_fit_only():
+    model = ResidualPropagation(directed=True)
+    with pytest.raises(ValueError, match="directed=True applies to similarity='auto'"):
+        model.fit(example().edges, example().codes)
 
 
 @pytest.mark.parametrize("holdout", [-0.1, 0, 0.6, float("nan")])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import references
+import scipy.sparse
 
 from gnnrp import graph, propagation, sparse
 from gnnrp.kernels import features
@@ -198,6 +199,13 @@ SIMILARITIES: dict[str, Case] = {
             features.build(w.features, "linear", normalized=False),
         ),
         lambda w: _lazy(w.A, 2, 0.5) @ w.features @ w.features.T @ _lazy(w.A, 2, 0.5),
+        psd=True,
+    ),
+    "coupling": Case(
+        lambda w: similarity.Coupling(
+            w.by_rows, sparse.prepare(scipy.sparse.csr_array(w.A_by_rows.T))
+        ),
+        lambda w: (w.A_by_rows @ w.A_by_rows.T + w.A_by_rows.T @ w.A_by_rows) / 2,
         psd=True,
     ),
     "weighted": Case(

@@ -10,6 +10,7 @@ import pytest
 
 from gnnrp import datasets, graph, metrics, propagation
 from gnnrp.datasets import sbm
+from gnnrp.kernels import features
 from gnnrp.propagation import similarity
 from gnnrp.runtime import json_files
 from gnnrp.runtime.options import Options
@@ -50,6 +51,53 @@ def task(data):
 @pytest.fixture(scope="module")
 def found(task):
     return choice.choose(task, seconds=1e6)
+
+
+@pytest.fixture(scope="module")
+def directed(data):
+    """Return a task whose edges go from the lower to the higher node."""
+    edges = np.sort(data.edges, axis=0)[::-1]
+    W = graph.raw_adjacency(edges, data.num_nodes, directed=True)
+    assert (W != W.T).nnz > 0
+    return auto_rp.make_task(data)._replace(directed=W)
+
+
+def test_directed_walks_are_powers_of_the_coupling(directed):
+    W = directed.directed.toarray() + np.eye(directed.directed.shape[0])
+    B = W / np.sqrt(np.outer(W.sum(axis=1), W.sum(axis=0)))
+    C = (B @ B.T + B.T @ B) / 2
+    candidate = Candidate((presets.RPSettings(power=2),), directed=(True,))
+    assert str(candidate) == "C^2"
+    v = np.random.default_rng(0).standard_normal((len(C), 3))
+    found = Similarities(directed).build(candidate)(jnp.asarray(v))
+    np.testing.assert_allclose(found, C @ C @ v, atol=1e-5)
+    assert np.linalg.norm(C, 2) <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("scaling", ["standard", "cosine"])
+def test_directed_kernels_have_hops_along_and_against_the_edges(directed, scaling):
+    part = dataclasses.replace(presets.hop_settings(2), scaling=scaling)
+    candidate = Candidate((part,), directed=(True,))
+    assert str(candidate) == f"2-hop directed kernel, {scaling}, γ=1"
+    hops = features.HopSettings(2, scaling=scaling)
+    W = directed.directed
+    z = np.hstack([
+        features.hop_features(directed.features, each, hops) for each in (W, W.T)
+    ])
+    distances = np.sum((z[:, None] - z[None]) ** 2, axis=-1) / 2
+    expected = similarities.gaussian(jnp.asarray(distances), 1.0, centered=True)
+    v = jnp.asarray(np.random.default_rng(0).standard_normal((len(z), 3)), z.dtype)
+    found = Similarities(directed).build(candidate)
+    np.testing.assert_allclose(found(v), expected(v), atol=2e-5)
+
+
+def test_directed_candidates_are_tried_only_where_directions_count(directed, found):
+    assert not any(any(trial.candidate.directed) for trial in found.trials)
+    there = choice.choose(directed, seconds=1e6)
+    names = [str(trial.candidate) for trial in there.trials]
+    assert names[:7] == ["A", "A^2", "A^4", "A^8", "C", "C^2", "C^4"]
+    assert "directed kernel" in names[9]
+    assert there.as_dict()["trials"][9]["parts"][0]["directed"] is True
 
 
 def test_each_split_takes_its_best_validation_score_the_first_of_several(found):
