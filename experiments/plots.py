@@ -10,6 +10,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from gnnrp import plotting
+
 
 class Line(NamedTuple):
     """A curve with standard deviations; None: without bars, dashed."""
@@ -179,9 +181,7 @@ def evolution_over_seeds(record: dict[str, Any]) -> Figure:
             axes.axhline(record["target_labels"], color="0.3", linestyle="--")
         axes.set_ylabel(label)
         axes.set_xlabel("step t")
-    directed = "directed " * (record["settings"]["manner"] == "directed")
-    share = f"1 - p, share of {directed}edges kept"
-    share = "share of homophilic edges" if record["synthetic"] else share
+    share = plotting.share_label(record)
     scale = ScalarMappable(Normalize(0, 1), shades.reversed())
     figure.colorbar(scale, ax=panels, label=share)
     title = f"Tangent kernel of a GCN on {record['dataset']}"

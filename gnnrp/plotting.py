@@ -209,13 +209,24 @@ def evolution(record: dict[str, Any]) -> Figure:
         for axes in panels[:3]:
             _scale_steps(axes, steps)
     _draw_height(panels[1], record["target_labels"], "A(A$^{2L}$, Θ*)")
-    share = f"share of {'homophilic edges' if record['synthetic'] else 'edges kept'}"
+    share = share_label(record)
     for g in record["graphs"]:
         panels[3].plot(g["kept"], g["homophily"], "o", color=_SHADES(g["kept"]))
     panels[3].set(xlabel=share, ylabel="A(A, Θ*)")
     figure.colorbar(ScalarMappable(Normalize(0, 1), _SHADES), ax=panels, label=share)
     figure.suptitle(f"Tangent kernel of a GCN on {record['dataset']}")
     return figure
+
+
+def share_label(record: dict[str, Any]) -> str:
+    """Return the name of the shares of the graphs of a record, for an axis.
+
+    A graph that keeps a share 1 - p of the directed edges has 1 - p² of the edges.
+    """
+    if record["synthetic"]:
+        return "share of homophilic edges"
+    kind = "directed " * (record["settings"]["manner"] == "directed")
+    return f"share of {kind}edges kept"
 
 
 def curves(

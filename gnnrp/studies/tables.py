@@ -134,13 +134,15 @@ def _method_rows(record: dict[str, Any]) -> list[str]:
 
 def tracking_table(record: dict[str, Any]) -> str:
     """Return the kernel before and after training, and the paper's findings."""
+    from gnnrp import plotting  # which imports matplotlib
+
     rows, settings = record["rows"], record["settings"]
     lines = [
         f"{record['dataset']}: GCN of {settings['depth']} layers and width "
         f"{settings['width']}, {rows[-1]['step']:,} steps of "
         f"η={settings['learning_rate']:g}",
         "",
-        "share of " + ("homophilic edges" if record["synthetic"] else "edges kept"),
+        plotting.share_label(record),
         f"{'':10}{'A(A, Θ*)':>10}{'A(Θ, A^2L)':>22}{'A(Θ, Θ*)':>22}{'test, %':>18}",
     ]
     for number, graph in enumerate(record["graphs"]):
