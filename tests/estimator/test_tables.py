@@ -11,7 +11,8 @@ from gnnrp import ResidualPropagation
 from gnnrp.estimator import tables as own_tables
 from gnnrp.estimator._selection import held_out
 from gnnrp.runtime import memory, progress
-from gnnrp.studies import choice
+from gnnrp.studies import choice, presets
+from gnnrp.studies.candidates import Candidate
 from gnnrp.tables import feature_columns, graph_tables
 from gnnrp.tables.settings import TableSettings
 
@@ -172,30 +173,30 @@ def test_similarities_that_do_not_fit_are_skipped_with_the_reason(monkeypatch):
 def test_classes_that_only_the_senders_show_are_found_along_the_directions(
     monkeypatch,
 ):
-    monkeypatch.setattr(choice, "POWERS", (1,))  # A^2 sees common senders too
-    rng = np.random.default_rng(0)
-    sign, group = rng.permuted(np.tile(np.arange(N) % 2, (2, 1)), axis=1)
-    senders = [rng.choice(np.flatnonzero(sign == each), 3) for each in group]
-    edges = np.stack([np.concatenate(senders), np.repeat(np.arange(N), 3)])
-    matrix = (2.0 * sign - 1)[:, None].astype(np.float32)
+    # Senders have the sign of the class and receivers the other one: their mean is 0.
+    kind = np.arange(N) % 4
+    sign, group = np.array([1, -1, -1, 1])[kind], np.array([1, 1, 0, 0])[kind]
+    senders = np.tile(np.arange(N), 3)
+    edges = np.stack([senders, (senders + np.repeat([1, 9, 21], N)) % N])
+    matrix = sign[:, None].astype(np.float32)
     tables = example(labeled=40)._replace(
-        edges=edges[:, edges[0] != edges[1]],
+        edges=edges,
         features=feature_columns.Features(matrix, ("sign",), 0, ()),
         settings=TableSettings(directed=True),
     )
     tables = tables._replace(codes=np.where(tables.codes < 0, -1, group))
-    result = run(tables)
-    (chosen,) = (
-        trial
-        for trial in result.record["trials"]
-        if trial["name"] == result.record["similarity"]
-    )
-    assert any("directed" in part for part in chosen["parts"])
-    names = np.array(["even", "odd"])[group]
-    assert np.mean(result.predictions["prediction"] == names) > 0.9
-    before = result.model.labels_
-    again = result.model.refit(tables.edges, tables.codes, features=matrix)
-    np.testing.assert_array_equal(again.labels_, before)
+    names, accuracy = np.array(["even", "odd"])[group], {}
+    for directed in (True, False):
+        part = presets.hop_settings(1)
+        candidate = Candidate((part,), directed=(directed,))
+        monkeypatch.setattr(choice, "_menu", lambda *_, one=candidate: iter([one]))
+        result = run(tables)
+        accuracy[directed] = np.mean(result.predictions["prediction"] == names)
+        before = result.model.labels_
+        again = result.model.refit(tables.edges, tables.codes, features=matrix)
+        np.testing.assert_array_equal(again.labels_, before)
+    assert accuracy[True] == 1
+    assert accuracy[False] < 0.9
     assert "directed unweighted edges" in own_tables.report(result.record)
 
 
