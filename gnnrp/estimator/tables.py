@@ -20,7 +20,7 @@ from gnnrp.tables.graph_tables import GraphTables
 
 HOLDOUT = 0.2
 SEARCH_SECONDS = 30.0
-COMPILED = 2**28  # bytes of the compiled functions of a search, measured
+COMPILED = 2**28  # bytes of the compiled functions of a search, estimated
 _IN_PERCENT = (*_scores.OF_LABELS, "calibration_error")
 
 
