@@ -19,6 +19,7 @@ from gnnrp.runtime.options import Options
 from gnnrp.types import LinearMap
 
 INTERVAL = 4  # vectors between two estimates of the error
+_ENOUGH = 0.7  # share of its norm that a vector retains if one pass is enough
 CAPACITIES = (32, 48, 64, 96, 128, 192, 256)  # few, since each is one compilation
 
 
@@ -54,6 +55,9 @@ def extend(
     diagonal, off_diagonal = list(state.diagonal), list(state.off_diagonal)
     capacity = _capacity(len(diagonal) + count, max_vectors)
     vector = state.vector
+    beta = jnp.zeros(vector.shape[:2], vector.dtype)
+    if off_diagonal:
+        beta = jnp.asarray(off_diagonal[-1], vector.dtype)
     vectors = _reserve(state.vectors, capacity)
     images = _reserve(state.images, capacity)
     for _ in range(count):
@@ -62,7 +66,7 @@ def extend(
         image = _multiply(similarity, positions, vector)
         images = _store(images, _take_rest(positions, image), at)
         product = _take_train(positions, image)
-        vector, alpha, beta = _orthogonalize(vectors, vector, product)
+        vector, alpha, beta = _orthogonalize(vectors, vector, product, at, beta)
         diagonal.append(np.asarray(alpha, np.float64))
         off_diagonal.append(np.asarray(beta, np.float64))
         options.report(STAGE, at + 1, max_vectors)
@@ -190,19 +194,32 @@ def _multiply(similarity, positions, vector):
 
 
 @jax.jit
-def _orthogonalize(vectors, vector, product):
-    """Return the next vector, α and β; reorthogonalized twice for float32."""
+def _orthogonalize(vectors, vector, product, at, beta):
+    """Return the next vector, α and β, from the β before.
+
+    After the recurrence one pass over all vectors is enough, as long as it takes away
+    little; else the rest is comparable to its round-off, and needs another one.
+    """
     alpha = jnp.einsum("scl,scl->sc", vector, product)
     scale = jnp.linalg.norm(product, axis=-1)
-    for _ in range(2):
-        overlap = jnp.einsum("scml,scl->scm", vectors, product, precision="highest")
-        product -= jnp.einsum("scml,scm->scl", vectors, overlap, precision="highest")
+    before = jax.lax.dynamic_index_in_dim(vectors, jnp.maximum(at - 1, 0), 2, False)
+    product -= alpha[..., None] * vector + beta[..., None] * before
+    size = jnp.linalg.norm(product, axis=-1)
+    product = _project(vectors, product)
+    shrank = (jnp.linalg.norm(product, axis=-1) < _ENOUGH * size).any()
+    product = jax.lax.cond(shrank, lambda p: _project(vectors, p), lambda p: p, product)
     beta = jnp.linalg.norm(product, axis=-1)
     # Below round-off of the product the space is complete: stop this column for good.
     alive = beta > 4 * jnp.finfo(product.dtype).eps * scale
     beta = jnp.where(alive, beta, 0)
     scaled = product / jnp.where(alive, beta, 1)[..., None]
     return jnp.where(alive[..., None], scaled, 0), alpha, beta
+
+
+def _project(vectors, product):
+    """Return the part of a product that is orthogonal to all vectors."""
+    overlap = jnp.einsum("scml,scl->scm", vectors, product, precision="highest")
+    return product - jnp.einsum("scml,scm->scl", vectors, overlap, precision="highest")
 
 
 @functools.partial(jax.jit, donate_argnums=0)
