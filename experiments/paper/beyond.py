@@ -49,7 +49,7 @@ class Config(runner.Config):
 
     datasets: tuple[str, ...] = SETS
     models: tuple[str, ...] = ("GCN", "SGC", "APPNP", "SIGN", "C&S")
-    search_seconds: float = 100.0
+    search_seconds: float = 200.0
     """Time per dataset after which no other similarity is tried."""
     num_seeds: int = 10
     """Networks per model on a dataset with a single split."""
