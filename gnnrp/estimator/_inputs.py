@@ -46,6 +46,7 @@ class Inputs(NamedTuple):
     settings: RPSettings
     class_weights: Float[np.ndarray, " c"] | None = None  # at most 1
     maps: Similarities | None = None  # of an automatic choice
+    node_ids: list[Any] | None = None  # of the rows; None: positions
 
     def task(self) -> Task:
         """Return the inputs of an automatic choice."""
@@ -167,7 +168,7 @@ def validate(
     classes, codes, train, val = _nodes(data)
     _check_metric(metric, codes[val])
     needs_features = settings.kernel or (auto and data.features is not None)
-    x = _features(data.features) if needs_features else None
+    x = parse_features(data.features) if needs_features else None
     adjacency = graph.raw_adjacency(
         data.edges,
         len(codes),
@@ -195,12 +196,13 @@ def validate(
         train=train,
         val=val & in_class,
         used=train | val,
-        initial=_initial(initial, len(codes), classes),
+        initial=parse_initial(initial, len(codes), classes),
         classes=classes,
         codes=codes,
         num_features=None if x is None else x.shape[1],
         metric=_scores.metric_fn(metric, len(classes), settings.loss),
         settings=settings,
+        node_ids=data.node_ids,
     )
     return inputs._replace(maps=Similarities(inputs.task())) if auto else inputs
 
@@ -328,7 +330,7 @@ def _masks(
     return train, val
 
 
-def _features(x: Any) -> Any:
+def parse_features(x: Any) -> Any:
     """Return the features of a kernel, dense ones on the host."""
     if x is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
@@ -337,7 +339,7 @@ def _features(x: Any) -> Any:
     return features.validate(x)
 
 
-def _initial(scores: Any, num_nodes: int, classes: np.ndarray) -> Any:
+def parse_initial(scores: Any, num_nodes: int, classes: np.ndarray) -> Any:
     """Return F_0 in the type of runs."""
     if scores is None:
         return None
