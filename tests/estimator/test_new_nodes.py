@@ -263,6 +263,7 @@ def test_other_nodes_than_training_nodes_may_be_gone():
 
 
 def as_scipy(edges, num_nodes):
+    edges = np.unique(edges, axis=1)  # equal entries would add up
     ones = np.ones(edges.shape[1])
     return scipy.sparse.coo_array((ones, tuple(edges)), (num_nodes,) * 2).tocsr()
 
