@@ -72,9 +72,10 @@ def compute(
             f"{checks.format_value(solver)}"
         )
         raise TypeError(msg)
-    mask: Any = checks.mask("train_mask", train_mask, len(targets))
+    mask = checks.mask("train_mask", train_mask, len(targets))
     none = jnp.zeros_like(mask) if isinstance(mask, jax.Array) else np.zeros_like(mask)
-    problem = make_problem(targets, Split(mask, none, none), initial)
+    masks: Any = mask, none, none
+    problem = make_problem(targets, Split(*masks), initial)
     if problem.is_sharded:
         msg = (
             "coefficients need all rows on one device, and devices share those of the "

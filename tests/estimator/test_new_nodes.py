@@ -36,6 +36,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:the residual grows"),
     pytest.mark.filterwarnings("ignore:all nodes are predicted"),
     pytest.mark.filterwarnings("ignore:no label reaches"),
+    pytest.mark.filterwarnings("ignore:no temperature is best"),
 ]
 
 
