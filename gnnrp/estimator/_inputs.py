@@ -47,6 +47,7 @@ class Inputs(NamedTuple):
     class_weights: Float[np.ndarray, " c"] | None = None  # at most 1
     maps: Similarities | None = None  # of an automatic choice
     directed: scipy.sparse.csr_array | None = None  # W with directions, if they count
+    node_ids: list[Any] | None = None  # of the rows; None: positions
 
     def task(self) -> Task:
         """Return the inputs of an automatic choice."""
@@ -171,8 +172,8 @@ def validate(
     classes, codes, train, val = _nodes(data)
     _check_metric(metric, codes[val])
     needs_features = settings.kernel or (auto and data.features is not None)
-    x = _features(data.features) if needs_features else None
-    adjacency = _adjacency(data, len(codes), directed=False)
+    x = parse_features(data.features) if needs_features else None
+    adjacency = adjacency_of(data, len(codes), directed=False)
     matrix = sparse.prepare(graph.normalize(adjacency))
     flow = None
     if not auto:
@@ -193,20 +194,21 @@ def validate(
         train=train,
         val=val & in_class,
         used=train | val,
-        initial=_initial(initial, len(codes), classes),
+        initial=parse_initial(initial, len(codes), classes),
         classes=classes,
         codes=codes,
         num_features=None if x is None else x.shape[1],
         metric=_scores.metric_fn(metric, len(classes), settings.loss),
         settings=settings,
-        directed=_adjacency(data, len(codes), directed=True) if directed else None,
+        directed=adjacency_of(data, len(codes), directed=True) if directed else None,
+        node_ids=data.node_ids,
     )
     if not auto:
         return inputs
     return inputs._replace(maps=Similarities(inputs.task(), max_bytes))
 
 
-def _adjacency(
+def adjacency_of(
     data: GraphData, num_nodes: int, *, directed: bool
 ) -> scipy.sparse.csr_array:
     """Return W."""
@@ -348,7 +350,7 @@ def _masks(
     return train, val
 
 
-def _features(x: Any) -> Any:
+def parse_features(x: Any) -> Any:
     """Return the features of a kernel, dense ones on the host."""
     if x is None:
         msg = "a kernel needs features: pass features=, or kernel=None for the graph"
@@ -357,7 +359,7 @@ def _features(x: Any) -> Any:
     return features.validate(x)
 
 
-def _initial(scores: Any, num_nodes: int, classes: np.ndarray) -> Any:
+def parse_initial(scores: Any, num_nodes: int, classes: np.ndarray) -> Any:
     """Return F_0 in the type of runs."""
     if scores is None:
         return None

@@ -1,11 +1,11 @@
 """Metrics and class probabilities of the scores of an estimator."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from gnnrp import metrics
 from gnnrp.studies import presets
@@ -64,6 +64,32 @@ def probabilities(
     """Return distributions over the classes in the precision of the scores."""
     with presets.precision(str(scores.dtype)):
         return np.array(metrics.probabilities(scores, loss))
+
+
+class Outcome(NamedTuple):
+    """Classes of nodes by their scores, and which of them a label reached."""
+
+    codes: Int[np.ndarray, " n"]
+    reached: Bool[np.ndarray, " n"]  # RP changed their scores
+    unreached: Bool[np.ndarray, " n"]  # nothing changed scores of zero
+
+
+def outcome(
+    scores: Float[np.ndarray, "n c"],
+    start: Float[np.ndarray, "#n c"],
+    prior: Float[np.ndarray, " c"],
+) -> Outcome:
+    """Return the class of the largest score, the most frequent if there is no score.
+
+    Args:
+        scores: F.
+        start: F_0.
+        prior: shares of the classes.
+    """
+    reached = (scores != start).any(axis=1)
+    unreached = ~reached & (start == 0).all(axis=1)
+    codes = np.where(unreached, np.argmax(prior), np.argmax(scores, axis=1))
+    return Outcome(codes, reached, unreached)
 
 
 def _of_second(scores: Any, targets: Any, mask: Any, *, metric: MetricFn) -> Any:

@@ -2,7 +2,8 @@
 
 RP is transductive: ``fit`` takes the whole graph with the labels of some nodes, and
 ``predict`` returns those of all or of selected nodes. ``OnGraph`` makes the nodes the
-samples, for scikit-learn's model selection.
+samples, for scikit-learn's model selection. ``predict_on`` predicts the nodes of a
+later graph, which is the inductive setting.
 """
 
 import dataclasses
@@ -11,8 +12,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gnnrp.estimator import _calibration, _inputs, _scores, _selection
+from gnnrp.estimator import _calibration, _inputs, _new_nodes, _scores, _selection
 from gnnrp.estimator._inputs import Inputs
+from gnnrp.estimator._new_nodes import Predictions
 from gnnrp.estimator._parameters import Parameters
 from gnnrp.estimator._selection import Fit
 from gnnrp.graph import formats, masks
@@ -234,7 +236,7 @@ class ResidualPropagation(Parameters):
             remarks = self._fit(inputs)
         for remark in remarks:
             warnings.warn(remark, UserWarning, stacklevel=2)
-        self._warn_of_unreached(np.arange(len(inputs.codes)))
+        self._warn_of_unreached(self._unreached)
         return self
 
     def _fit(self, inputs: Inputs, max_bytes: int | None = None) -> list[str]:
@@ -306,13 +308,69 @@ class ResidualPropagation(Parameters):
             self._check_num_features(inputs)
             inputs = _inputs.set_class_weights(inputs, params["class_weight"])
             self._refit(inputs)
-        self._warn_of_unreached(np.arange(len(inputs.codes)))
+        self._warn_of_unreached(self._unreached)
         return self
 
     def _refit(self, inputs: Inputs, max_bytes: int | None = None) -> None:
         """Run as ``fit`` chose, and set the fitted attributes."""
         found = _selection.refit(inputs, self._choice, max_bytes)
         self._set_results(inputs, found, self.temperature_)
+
+    def predict_on(
+        self,
+        graph: Any,
+        features: Any = None,
+        initial: Any = None,
+        *,
+        weights: Any = None,
+        duplicates: str | None = None,
+        signed: bool = False,
+        node_ids: Any = None,
+    ) -> Predictions:
+        """Predict the nodes of a later graph without another run of RP.
+
+        The scores are F_0 + S[:, X] α, with S on the later graph and the coefficients α
+        of the last fit or refit, which stays as it is. The later graph contains the
+        nodes of the fit: by their ids if the fit had ``node_ids``, else as its first
+        rows in the same order.
+
+        Args:
+            graph: see ``fit``; its labels and masks are ignored.
+            features: (n, d), if the similarity compares features.
+            initial: F_0 of the later graph, (n, c), if the fit had one.
+            weights: of the edges.
+            duplicates: how weights of repeated edges combine.
+            signed: allow negative weights.
+            node_ids: (n,); ids of nodes that are not training nodes may be missing.
+
+        Returns:
+            Labels, probabilities, scores and reached nodes of the later graph.
+
+        Raises:
+            NotFittedError: before ``fit``.
+            ValueError: training nodes are missing, or inputs do not match the fit.
+            TypeError: an object of another type.
+
+        Source: Eq. 6, summed over the steps.
+        """
+        self._check_fitted()
+        data = formats.replace_arrays(
+            formats.read(graph, weights, node_ids),
+            features=features,
+            weights=weights,
+            duplicates=duplicates,
+            signed=signed or None,
+        )
+        with presets.precision(self._fit_params["precision"]):
+            later = _new_nodes.validate(self._run, data, initial)
+            if self._coefficients is None:
+                self._coefficients = _new_nodes.solve(self._run)
+            scores = _new_nodes.score(self._run, self._coefficients, later)
+        found = _scores.outcome(scores, later.start, self.class_prior_)
+        self._warn_of_unreached(found.unreached, where="reached")
+        labels = self.classes_[found.codes]
+        p = self._probabilities(scores, found.unreached)
+        return Predictions(labels, p, scores, found.reached)
 
     def _check_num_features(self, inputs: Inputs) -> None:
         """Refuse features that differ in number from those of ``fit``."""
@@ -357,15 +415,17 @@ class ResidualPropagation(Parameters):
         Args:
             nodes: see ``predict``, also for the errors.
         """
-        return self._probabilities(self._index(nodes))
+        index = self._index(nodes)
+        return self._probabilities(self.scores_[index], self._unreached[index])
 
-    def _probabilities(self, index: np.ndarray) -> np.ndarray:
-        scores, loss = self.scores_[index], self._fit_loss
+    def _probabilities(self, scores: np.ndarray, unreached: np.ndarray) -> np.ndarray:
         if self.temperature_ is None:
-            result = _scores.probabilities(scores, loss)
+            result = _scores.probabilities(scores, self._fit_loss)
         else:
-            result = _calibration.probabilities(scores, loss, self.temperature_)
-        result[self._unreached[index]] = self.class_prior_
+            result = _calibration.probabilities(
+                scores, self._fit_loss, self.temperature_
+            )
+        result[unreached] = self.class_prior_
         return result
 
     def score(self, nodes: Any = None, labels: Any = None) -> float:
@@ -390,11 +450,11 @@ class ResidualPropagation(Parameters):
             nodes, labels, self._codes, classes=self.classes_, used=self._used
         )
         if self._fit_metric in _scores.OF_LABELS:
-            self._warn_of_unreached(index)
+            self._warn_of_unreached(self._unreached[index])
             values = np.eye(len(self.classes_))[self._predicted[index]]
         elif self._fit_metric == "neg_log_loss":
-            self._warn_of_unreached(index)
-            values = self._probabilities(index)
+            self._warn_of_unreached(self._unreached[index])
+            values = self._probabilities(self.scores_[index], self._unreached[index])
         else:
             values = self.scores_[index]
         return _scores.evaluate(self._fit_metric, values, codes)
@@ -403,7 +463,7 @@ class ResidualPropagation(Parameters):
         """Return the ids of the nodes to predict, and warn of unreached ones."""
         self._check_fitted()
         index = masks.indices("nodes", nodes, len(self.labels_))
-        self._warn_of_unreached(index, stacklevel=4)
+        self._warn_of_unreached(self._unreached[index], stacklevel=4)
         return index
 
     def _set_results(
@@ -420,14 +480,14 @@ class ResidualPropagation(Parameters):
             warnings.warn(msg, UserWarning, stacklevel=4)
         if calibration is not None:
             temperature = _calibration.fit(*calibration, inputs.settings.loss)
-        start = inputs.start()
+        self._run, self._coefficients = _new_nodes.keep(inputs, choice), None
+        start = self._run.inputs.start()
         start = np.zeros_like(scores) if start is None else start
         counts = np.bincount(inputs.codes[inputs.train], minlength=len(inputs.classes))
         self.classes_, self.class_prior_ = inputs.classes, counts / counts.sum()
-        self.scores_, self.reached_ = scores, (scores != start).any(axis=1)
-        self._unreached = ~self.reached_ & (start == 0).all(axis=1)
-        best = np.argmax(scores, axis=1)
-        self._predicted = np.where(self._unreached, np.argmax(counts), best)
+        outcome = _scores.outcome(scores, start, self.class_prior_)
+        self.scores_, self.reached_ = scores, outcome.reached
+        self._unreached, self._predicted = outcome.unreached, outcome.codes
         self.labels_ = inputs.classes[self._predicted]
         self.power_, self.step_size_, self.best_step_ = choice[:3]
         self.similarity_, self.trials_ = choice.similarity, choice.trials
@@ -442,13 +502,15 @@ class ResidualPropagation(Parameters):
         if inputs.num_features is not None:
             self.n_features_in_ = inputs.num_features
 
-    def _warn_of_unreached(self, index: np.ndarray, stacklevel: int = 3) -> None:
-        count = int(self._unreached[index].sum())
+    def _warn_of_unreached(
+        self, unreached: np.ndarray, stacklevel: int = 3, where: str = "reached_"
+    ) -> None:
+        count = int(unreached.sum())
         if count:
             name = self.classes_.tolist()[np.argmax(self.class_prior_)]
             msg = (
-                f"no label reaches {count} of {len(index)} nodes (see reached_); they "
-                f"get the most frequent training class, {name!r}"
+                f"no label reaches {count} of {len(unreached)} nodes (see {where}); "
+                f"they get the most frequent training class, {name!r}"
             )
             warnings.warn(msg, UserWarning, stacklevel=stacklevel)
 

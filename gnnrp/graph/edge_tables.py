@@ -93,8 +93,12 @@ def positions(ends: Any, node_ids: Any) -> Int[np.ndarray, "2 e"]:
     return index
 
 
-def _position(node_ids: Any) -> dict[Any, int]:
-    """Return the position of each node id."""
+def id_list(node_ids: Any) -> list[Any]:
+    """Return node ids as a list of Python objects.
+
+    Raises:
+        ValueError: masked entries, or another shape than (n,).
+    """
     checks.no_masked_entries("node_ids", node_ids)
     is_list = isinstance(node_ids, list | tuple)
     ids = list(node_ids) if is_list else checks.as_array(node_ids).tolist()
@@ -104,8 +108,13 @@ def _position(node_ids: Any) -> dict[Any, int]:
             f"{checks.format_value(node_ids)}"
         )
         raise ValueError(msg)
+    return ids
+
+
+def _position(node_ids: Any) -> dict[Any, int]:
+    """Return the position of each node id."""
     position = {}
-    for place, node in enumerate(ids):
+    for place, node in enumerate(id_list(node_ids)):
         if position.setdefault(node, place) != place:
             msg = (
                 f"node_ids must be distinct, got {node!r} in rows {position[node]} and "

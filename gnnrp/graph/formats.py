@@ -36,6 +36,7 @@ class GraphData(NamedTuple):
     val_mask: Any = None
     duplicates: str | None = None
     signed: bool = False
+    node_ids: list[Any] | None = None  # of the rows; None: positions
 
 
 def read(graph: Any, weights: Any = None, node_ids: Any = None) -> GraphData:
@@ -81,7 +82,8 @@ def _from_ids(graph: Any, node_ids: Any) -> GraphData:
         ends, weights = edge_tables.rows(graph), None
     if node_ids is not None:
         index = edge_tables.positions(ends, node_ids)
-        return GraphData(index, len(node_ids), weights)
+        ids = edge_tables.id_list(node_ids)
+        return GraphData(index, len(ids), weights, node_ids=ids)
     return GraphData(edge_tables.as_index(ends), weights=weights)
 
 

@@ -5,6 +5,7 @@ for several similarities; ``residual`` is the algorithm itself.
 """
 
 from gnnrp.propagation import (
+    coefficients,
     correct_and_smooth,
     label,
     linear_maps,
@@ -37,6 +38,7 @@ __all__ = [
     "Selection",
     "Steps",
     "Trajectory",
+    "coefficients",
     "correct_and_smooth",
     "exact",
     "krylov",

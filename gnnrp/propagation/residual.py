@@ -11,6 +11,7 @@ Source: Eq. 6 and Algorithm 1 (App. D.3).
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -88,3 +89,51 @@ def step(
     rate = jnp.asarray(step_size, update.dtype)
     rate = rate[None] if rate.ndim else rate
     return State(state.predictions + rate * update, state.t + 1)
+
+
+def coefficients(
+    similarity: LinearMap,
+    targets: Float[Array, "n *s c"],
+    train_mask: Bool[Array, "n *#s #c"],
+    *,
+    step_size: Scalar | Float[Array, "*s 1"],
+    num_steps: int | Int[Array, ""],
+    initial: Float[Array, "n *s c"] | None = None,
+    residual_fn: ResidualFn = losses.squared,
+) -> Float[Array, "n *s c"]:
+    """Return α_t = η Σ_{s<t} [R_s, 0], with F_t = F_0 + S α_t.
+
+    RP adds nothing but S times residuals, so α_t, zero outside of the training nodes,
+    gives F_t on any nodes that S relates to these: a product without further steps.
+    It costs t products with S; ``coefficients.compute`` has closed forms too.
+
+    Args:
+        similarity: V -> S V.
+        targets: Y, see ``step``, as for the other arguments.
+        train_mask: targets that are fed back.
+        step_size: η, may be traced.
+        num_steps: t, may be traced.
+        initial: F_0, zero by default.
+        residual_fn: see ``losses``.
+
+    Source: Eq. 6, summed over the steps; other losses App. C.2.
+    """
+
+    def body(_, carry):
+        # ``step`` computes the residual again; XLA merges the two.
+        state, total = carry
+        total += residuals(state, targets, train_mask, residual_fn=residual_fn)
+        state = step(
+            state,
+            similarity,
+            targets,
+            train_mask,
+            step_size=step_size,
+            residual_fn=residual_fn,
+        )
+        return state, total
+
+    start = init(targets, initial), jnp.zeros_like(targets)
+    total = jax.lax.fori_loop(0, num_steps, body, start)[1]
+    rate = jnp.asarray(step_size, total.dtype)
+    return (rate[None] if rate.ndim else rate) * total

@@ -197,19 +197,27 @@ class Sum:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Centered:
-    """V -> H M H V, H = I - 1 1^T / n, of a map M such as a feature kernel.
+    """V -> H M H^T V, H = I - 1 w^T, of a map M such as a feature kernel.
 
     Symmetric and PSD if M is. Predictions along it have mean zero over the nodes, so
     that it suits targets without their mean, such as residuals from the class prior.
+
+    Args:
+        inner: M.
+        weights: w, the weights of the nodes in the mean, of sum 1; 1 / n by default.
     """
 
     inner: LinearMap
+    weights: Float[Array, "n 1"] | None = None
 
     def __call__(self, v: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """Return H M H V."""
+        """Return H M H^T V."""
         checks.linear_map("inner", self.inner)
-        image = self.inner(v - jnp.mean(v, axis=0))
-        return image - jnp.mean(image, axis=0)
+        if self.weights is None:
+            image = self.inner(v - jnp.mean(v, axis=0))
+            return image - jnp.mean(image, axis=0)
+        image = self.inner(v - self.weights * jnp.sum(v, axis=0))
+        return image - jnp.sum(self.weights * image, axis=0)
 
 
 @jax.tree_util.register_dataclass

@@ -94,9 +94,7 @@ class Similarities:
     def _couple(self) -> similarity.Coupling:
         """Return C, made once."""
         if self._coupling is None:
-            B: Any = graph.normalize(self._directed())
-            both = sparse.prepare(B), sparse.prepare(scipy.sparse.csr_array(B.T))
-            self._coupling = similarity.Coupling(*both)
+            self._coupling = couple(self._directed())
         return self._coupling
 
     def _directed(self) -> scipy.sparse.csr_array:
@@ -122,6 +120,13 @@ class Similarities:
         distances += features.hop_distances(x, against, hops, max_bytes=self._max_bytes)
         distances /= 2
         return distances
+
+
+def couple(directed: scipy.sparse.csr_array) -> similarity.Coupling:
+    """Return C of W with directions."""
+    B: Any = graph.normalize(directed)
+    both = sparse.prepare(B), sparse.prepare(scipy.sparse.csr_array(B.T))
+    return similarity.Coupling(*both)
 
 
 def _describe(part: RPSettings, *, directed: bool) -> str:

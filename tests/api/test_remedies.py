@@ -157,7 +157,7 @@ MADE = inspect.signature(ResidualPropagation).parameters
 METHODS = [
     (kind, name, inspect.signature(kind).parameters)
     for kind in (ResidualPropagation, OnGraph)
-    for name in ("fit", "refit", "predict", "predict_proba", "score")
+    for name in ("fit", "refit", "predict_on", "predict", "predict_proba", "score")
     if hasattr(kind, name)
 ]
 
@@ -179,7 +179,7 @@ def test_estimators_advise_only_what_they_take(kind, name, made):
 
 # `gnnrp fit` sets no kernel and no class weights, and its edges are arrays.
 UNREACHED = {
-    ("gnnrp.estimator._inputs", "_features"),
+    ("gnnrp.estimator._inputs", "parse_features"),
     ("gnnrp.estimator._inputs", "parse_settings"),
     ("gnnrp.graph.formats", "_from_fields"),
 }
@@ -206,7 +206,7 @@ def test_an_argument_that_a_caller_lacks_is_found():
     assert lacking(key_of(ResidualPropagation.fit), ["kernel", "weights"]) == {
         ("gnnrp.graph.edge_lists", "check"): {"signed"},
         ("gnnrp.graph.edge_lists", "_combine"): {"duplicates"},
-        ("gnnrp.estimator._inputs", "_features"): {"features"},
+        ("gnnrp.estimator._inputs", "parse_features"): {"features"},
         ("gnnrp.estimator._inputs", "parse_settings"): {"loss"},
         ("gnnrp.estimator._inputs", "check_free"): {"similarity"},
         (
@@ -287,4 +287,4 @@ def test_row_sums_that_do_not_scale_are_refused_with_what_a_fit_can_change():
 
 def test_estimator_module_lists_what_this_test_covers():
     kinds = {kind.__name__ for kind, *_ in METHODS}
-    assert kinds == set(estimator.__all__) - {"NotFittedError"}
+    assert kinds == set(estimator.__all__) - {"NotFittedError", "Predictions"}

@@ -254,3 +254,16 @@ def test_a_part_of_a_sum_keeps_the_shape():
     S = similarity.Sum((lambda v: v[:1],), jnp.ones(1))
     with pytest.raises(ValueError, match=r"parts\[0\] must keep shape"):
         S(jnp.ones((3, 2)))
+
+
+def test_a_center_may_weight_the_nodes():
+    M = generators.positive_definite(0)
+    w = np.random.default_rng(0).uniform(size=(N, 1))
+    w = w / w.sum()
+    H = np.eye(N) - np.ones((N, 1)) @ w.T
+    inner = similarity.Dense(jnp.asarray(M))
+    found = dense_of(similarity.Centered(inner, jnp.asarray(w)))
+    np.testing.assert_allclose(found, H @ M @ H.T, rtol=0, atol=1e-14)
+    equal = dense_of(similarity.Centered(inner, jnp.full((N, 1), 1 / N)))
+    expected = dense_of(similarity.Centered(inner))
+    np.testing.assert_allclose(equal, expected, rtol=0, atol=1e-14)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from gnnrp import graph, sparse
 from gnnrp.kernels.features.inputs import FeaturesLike, as_float, validate
@@ -76,6 +76,7 @@ def hop_features(
     adjacency: Any,
     settings: HopSettings = HopSettings(),
     *,
+    reference: Int[np.ndarray, " m"] | None = None,
     max_bytes: int | None = None,
 ) -> Float[np.ndarray, "n h"] | scipy.sparse.csr_array:
     """Return Z = [X, P X, ..., P^L X], scaled.
@@ -87,6 +88,8 @@ def hop_features(
         features: X, dense or scipy sparse (n, d); None for the degrees alone.
         adjacency: W from ``graph.raw_adjacency``, or BCOO.
         settings: number of hops, P and scaling.
+        reference: nodes of the means and deviations that standardize the columns; all
+            by default.
         max_bytes: limit of the memory in use; that of the machine by default.
 
     Returns:
@@ -125,7 +128,7 @@ def hop_features(
     num_varying = 0
     for number, block in enumerate(blocks):
         if settings.scaling == "standard":
-            block, varies = _standardize(block)
+            block, varies = _standardize(block, reference)
             num_varying += int(varies.sum())
         else:
             block = _scale_rows(block, settings)
@@ -326,12 +329,15 @@ def _hops(P: scipy.sparse.csr_array, x: Any, num_hops: int) -> Iterator[Any]:
         yield block
 
 
-def _standardize(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _standardize(
+    block: np.ndarray, reference: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the columns with mean 0 and deviation 1; zeros where they are constant."""
+    rows: Any = slice(None) if reference is None else reference
     with np.errstate(over="ignore", invalid="ignore"):
-        centered = block - block.mean(axis=0)
-        deviation = _finite(centered.std(axis=0))
-    varies = deviation > _ROUND_OFF * np.abs(block).max(axis=0, initial=0)
+        centered = block - block[rows].mean(axis=0)
+        deviation = _finite(centered[rows].std(axis=0))
+    varies = deviation > _ROUND_OFF * np.abs(block[rows]).max(axis=0, initial=0)
     return np.where(varies, centered / np.where(varies, deviation, 1), 0), varies
 
 

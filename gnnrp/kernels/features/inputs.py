@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 import scipy.sparse
+from jaxtyping import Int
 
 from gnnrp.kernels.features.sparse_rows import DENSITY
 from gnnrp.runtime import checks
@@ -14,21 +15,28 @@ FeaturesLike: TypeAlias = (
 )
 
 
-def normalize_rows(features: FeaturesLike) -> np.ndarray | scipy.sparse.csr_array:
+def normalize_rows(
+    features: FeaturesLike, *, reference: Int[np.ndarray, " m"] | None = None
+) -> np.ndarray | scipy.sparse.csr_array:
     """Return the features less their global minimum, each row over max(its sum, 1).
 
     The normalization of the published Planetoid and Coauthor numbers. Sparse features
     whose minimum is zero stay sparse.
 
+    Args:
+        features: dense or scipy sparse.
+        reference: rows of which the minimum is taken; all by default.
+
     Raises:
         ValueError: a row sum too large for its type, or as ``validate``.
     """
     x = validate(features)
-    has_zero = scipy.sparse.issparse(x) and x.nnz < np.prod(x.shape)
-    keep_sparse = has_zero and x.data.min(initial=0) == 0
+    known = x if reference is None else x[reference]
+    has_zero = scipy.sparse.issparse(x) and known.nnz < np.prod(known.shape)
+    keep_sparse = has_zero and known.data.min(initial=0) == 0
     if not keep_sparse:
-        x = as_dense(x)
-        x = x - x.min(initial=np.inf) if x.size else x
+        x, known = as_dense(x), as_dense(known)
+        x = x - known.min(initial=np.inf) if x.size else x
     with np.errstate(over="ignore"):
         sums = x.sum(axis=1)
     if np.isinf(sums).any():

@@ -226,6 +226,35 @@ def trajectory(
     return np.reshape(changes, shape)
 
 
+def coefficients(
+    factorization: Factorization,
+    initial_residual: Float[np.ndarray, "l c"],
+    *,
+    step_size: float,
+    num_steps: int,
+) -> Float[np.ndarray, "l c"]:
+    """Return α_t = Q diag(g_t) Q^T R_0, with F_t = F_0 + S[:, X] α_t.
+
+    Args:
+        factorization: of S.
+        initial_residual: R_0 = Y - F_0 on the training nodes.
+        step_size: η > 0.
+        num_steps: t.
+
+    Raises:
+        ValueError: a step size that is not positive, a negative number of steps, or not
+            a residual for each training node.
+
+    Source: Theorem 3.2 and its proof (App. B.2); the sum of η R_s in closed form.
+    """
+    checks.positive("step_size", step_size)
+    steps = np.array([checks.count("num_steps", num_steps, 0)])
+    modes = _coefficients(factorization, initial_residual)
+    g = growth(factorization.eigenvalues, step_size, steps)[0]
+    with np.errstate(invalid="ignore", over="ignore"):
+        return factorization.eigenvectors @ (g[:, None] * modes)
+
+
 def residual_norms(
     factorization: Factorization,
     initial_residual: Float[np.ndarray, "l c"],

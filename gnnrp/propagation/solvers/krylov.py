@@ -195,6 +195,24 @@ def build(
     return Basis(state.vectors, state.images, *eigen(size), norms, error)
 
 
+def train_coefficients(
+    similarity: LinearMap, problem: Problem, steps: Steps[float]
+) -> Float[np.ndarray, "l c"]:
+    """Return α_t ~ |R_0| V g_t(T) e_1 of one split, with F_t = F_0 + S[:, X] α_t."""
+    positions = _node_positions.find(problem)
+    sizes = sizes_of(problem, similarity, steps)
+    basis = build(
+        similarity,
+        positions,
+        _initial_residual(problem, positions),
+        steps,
+        max_vectors=vector_capacity(sizes, memory.room()),
+    )
+    a = coefficients(basis, steps.step_size, np.array([steps.num_steps]))[0, 0]
+    mixed = _combine_vectors(basis.vectors, 0, a.astype(basis.vectors.dtype))
+    return np.asarray(mixed)[: problem.train[0].sum()]
+
+
 def _select_split(basis: Basis, split: int) -> Basis:
     """Return the space with the eigenvalues and norms of one split only."""
     here = slice(split, split + 1)

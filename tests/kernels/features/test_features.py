@@ -201,6 +201,14 @@ def test_row_normalization_shifts_by_the_minimum_and_never_scales_up():
     )
 
 
+def test_given_rows_set_the_minimum_of_a_row_normalization():
+    x = np.array([[2.0, 4.0, 2.0], [1.0, 1.0, 1.5], [0.0, 3.0, 1.0]])
+    expected = [[0.2, 0.6, 0.2], [0, 0, 0.5], [-1, 2, 0]]
+    for given in (x, scipy.sparse.csr_array(x)):
+        found = features.normalize_rows(given, reference=np.array([0, 1]))
+        np.testing.assert_allclose(features.as_dense(found), expected, rtol=1e-15)
+
+
 def test_row_normalization_keeps_nonnegative_sparse_features_sparse():
     x = scipy.sparse.csr_array([[0.0, 3.0, 1.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
     found = features.normalize_rows(x)

@@ -63,6 +63,16 @@ def test_standard_columns_have_mean_zero_and_equal_deviation():
     np.testing.assert_allclose(z.std(axis=0), 1 / np.sqrt(12), rtol=1e-12)
 
 
+def test_given_nodes_standardize_the_columns_of_all():
+    some = np.array([0, 2, 3, 5])
+    z = hop_features(X, W, HopSettings(2), reference=some)
+    np.testing.assert_allclose(z[some].mean(axis=0), 0, atol=1e-15)
+    np.testing.assert_allclose(z[some].std(axis=0), 1 / np.sqrt(12), rtol=1e-12)
+    raw = hop_features(X, W, HopSettings(2, scaling="none"))
+    expected = (raw - raw[some].mean(axis=0)) / raw[some].std(axis=0) / np.sqrt(12)
+    np.testing.assert_allclose(z, expected, rtol=0, atol=1e-13)
+
+
 def test_a_constant_column_stays_out_after_any_hop():
     ring = np.stack([np.arange(60), (np.arange(60) + 1) % 60])
     x = np.c_[np.full(60, 0.1), np.arange(60.0)]
