@@ -194,7 +194,7 @@ def largest_eigenvalues(
 def _power_method(kernel, start):
     def body(_, v):
         image = kernel(v)
-        norm = jnp.linalg.norm(image, axis=0)
+        norm = jnp.linalg.norm(image, axis=0, keepdims=True)
         return image / jnp.where(norm > 0, norm, 1)
 
     v = jax.lax.fori_loop(0, NUM_ITERATIONS, body, body(0, start))

@@ -55,7 +55,7 @@ def lowering_jit(function: Any = None, **options: Any) -> Any:
 
 def run_drivers() -> dict[str, int]:
     """Run all drivers, and return the number of new traces of each."""
-    from api import test_jax_flags
+    from tests.api import test_jax_flags
 
     found = {}
     for name, driver in test_jax_flags.DRIVERS.items():
