@@ -173,6 +173,13 @@ def _read_members(
     path: Path, members: dict[str, Any], max_bytes: int | None
 ) -> tuple[dict[str, raw_files.File], dict[str, np.ndarray]]:
     """Return the file by its name, and those of the arrays that it has."""
+    try:
+        path.stat()
+    except OSError as error:  # here no other folder would help
+        msg = (
+            f"{path} cannot be read ({error.strerror}); check its name and permissions"
+        )
+        raise type(error)(msg) from error
     files = raw_files.stat_all(path.parent, [path.name], max_bytes)
     fix = "save arrays of numbers by numpy.savez, and ids as text by astype(str)"
     with raw_files.format_errors(path, "npz", fix):
