@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.api import test_jax_flags
 
 TESTS = Path(__file__).parents[1]
