@@ -127,12 +127,10 @@ def own_graph(record: dict[str, Any]) -> Figure:
         left.set_xscale("log")
     counts = np.array(record["heldout"]["confusion"])
     names = [safe_text.line(name, 20) for name in record["classes"]]
-    right.imshow(
-        counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues"
-    )
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    right.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for i, j in itertools.product(range(len(names)), repeat=2):
-        dark = counts[i, j] > counts[i].sum() / 2
-        color = "white" if dark else "black"
+        color = "white" if shares[i, j] > 1 / 2 else "black"
         right.text(j, i, counts[i, j], ha="center", va="center", color=color)
     right.set_xticks(range(len(names)), names, rotation=45, ha="right")
     right.set_yticks(range(len(names)), names)
