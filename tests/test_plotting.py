@@ -25,6 +25,7 @@ def record(curve):
     return {
         "dataset": "cora",
         "synthetic": False,
+        "settings": {"manner": "directed"},
         "rows": rows,
         "graphs": [{"kept": 1.0, "homophily": 0.1}],
         "target_labels": 0.4,
@@ -60,3 +61,18 @@ def test_the_dashed_line_of_an_evolution_has_its_name_beside_it():
     labels = plotting.evolution(record(FAST)).axes[1]
     assert [text.xy for text in labels.texts] == [(1, 0.4)]
     assert "Θ*" in labels.texts[0].get_text()
+
+
+@pytest.mark.parametrize(
+    ("synthetic", "manner", "label"),
+    [
+        (False, "directed", "share of directed edges kept"),
+        (False, "undirected", "share of edges kept"),
+        (True, "directed", "share of homophilic edges"),
+    ],
+)
+def test_shares_of_directed_edges_are_called_so(synthetic, manner, label):
+    changed = {"synthetic": synthetic, "settings": {"manner": manner}}
+    drawn = record(FAST) | changed
+    assert plotting.share_label(drawn) == label
+    assert plotting.evolution(drawn).axes[3].get_xlabel() == label
