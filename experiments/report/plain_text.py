@@ -14,13 +14,13 @@ WIDTH = 88
 def render(record: dict[str, Any]) -> str:
     """Return the title and the tables of a record, as in the report.
 
-    A record without tables is named with its settings.
+    A record that the report has no tables for is returned as JSON.
     """
-    record = json.loads(json_files.dumps(record))  # tables are of records in files
-    name = record["experiment"]
-    if name not in TABLES:
-        return f"{name}: {json.dumps(record['settings'], ensure_ascii=False)}"
-    title, tables = TABLES[name]
+    text = json_files.dumps(record)
+    record = json.loads(text)  # tables are of records in files
+    if record["experiment"] not in TABLES:
+        return text
+    title, tables = TABLES[record["experiment"]]
     parts = [title, *map(_format, tables(record))]
     return "\n\n".join([*parts, f"{record['seconds']:.0f} s on {record['device']}"])
 

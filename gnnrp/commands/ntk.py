@@ -34,7 +34,7 @@ class Ntk(_Flags, ResumableFlags):
     seed: int = 0
     """Seed of weights, thinning, random splits and the generated graphs."""
     early: int = 7
-    """Number of evaluations before the first regular one, at steps 1, 2, 5, 10, ..."""
+    """Number of evaluations before the regular ones, at steps such as 10, 20, 50."""
     quick: bool = False
     """Take a tenth of the steps, ten times as large, on 5 graphs: under a minute."""
 

@@ -30,6 +30,28 @@ def test_the_row_of_texas_is_that_of_the_record(data_dir):
     assert names == [trial["name"] for trial in stated["choice"]["trials"]]
 
 
+def test_a_shorter_search_has_the_scores_that_the_page_states():
+    page = (RECORD.parents[2] / "docs/similarity.md").read_text()
+    page = " ".join(page.split())
+    longer, shorter = (
+        {
+            (name, kind): part["test_mean"]
+            for name, row in json.loads(path.read_text())["result"]["datasets"].items()
+            for kind, part in row["chosen"].items()
+        }
+        for path in (RECORD, RECORD.with_name("beyond_short_search.json"))
+    )
+    changed = {key for key in longer if longer[key] != shorter[key]}
+    names = ("pubmed", "pubmed", "minesweeper", "tolokers", "photo")
+    assert sorted(name for name, _ in changed) == sorted(names)
+    for key in changed:
+        digits = 1 if key[0] == "pubmed" else 2
+        assert f"{shorter[key]:.{digits}f} instead of {longer[key]:.{digits}f}" in page
+    assert {name for name, _ in shorter.keys() - longer.keys()} == {"cs", "physics"}
+    assert f"CS with {shorter['cs', 'random']:.2f}" in page
+    assert f"Physics with {shorter['physics', 'random']:.2f}" in page
+
+
 def test_random_splits_of_planetoid_have_the_sizes_of_the_public_one():
     labels = np.repeat(np.arange(-1, 7), 400)
     splits = beyond.planetoid_splits(labels, 3, seed=0)

@@ -62,9 +62,9 @@ def test_json_prints_the_record_alone(monkeypatch, capsys, tmp_path):
     assert json.loads(text) == json.loads(written)
 
 
-def test_an_experiment_without_tables_is_named_with_its_settings(monkeypatch, capsys):
-    text = printed(monkeypatch, capsys, name="another")
-    assert text == 'another: {"quick": false, "seed": 0}\n'
+def test_an_experiment_without_tables_prints_its_record(monkeypatch, capsys):
+    record = json.loads(printed(monkeypatch, capsys, name="another"))
+    assert record["result"] == {"cases": [CASE]}
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -25,7 +25,7 @@ def normalize_rows(
 
     Args:
         features: dense or scipy sparse.
-        reference: rows of which the minimum is taken; all by default.
+        reference: rows whose minimum is subtracted; all by default.
 
     Raises:
         ValueError: a row sum too large for its type, or as ``validate``.
